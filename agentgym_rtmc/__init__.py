@@ -1,0 +1,35 @@
+"""agentgym-rtmc: reinforcement learning of language-model agents with step-level credit from rollout trees.
+
+Importing this package registers the environments of the project with Gymnasium, lazily: nothing heavy is imported.
+"""
+
+from agentgym_rtmc.calls.base import Call, TextProtocol
+from agentgym_rtmc.episodes import Episode, EpisodeGroup, Opening, Turn
+from agentgym_rtmc.registration import find_env, load_task_set, register_env, registered_envs
+from agentgym_rtmc.tasks import Task, TaskSet
+
+register_env(
+    "agentgym_rtmc/CodeRepair-v0",
+    "agentgym_rtmc.environments.code_repair.env:CodeRepairEnv",
+    summary="find and mend a planted bug in a small Python program, one shell command per turn",
+    task_sets={"builtin": "agentgym_rtmc.environments.code_repair.builtin:load_builtin"},
+    reference="agentgym_rtmc.environments.code_repair.players:reference",
+    demonstrator="agentgym_rtmc.environments.code_repair.players:demonstrator",
+    default_signature="operations",
+)
+
+__version__ = "0.1.0"
+__all__ = [
+    "Call",
+    "Episode",
+    "EpisodeGroup",
+    "Opening",
+    "Task",
+    "TaskSet",
+    "TextProtocol",
+    "Turn",
+    "find_env",
+    "load_task_set",
+    "register_env",
+    "registered_envs",
+]

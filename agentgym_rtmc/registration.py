@@ -1,0 +1,133 @@
+"""Registering and finding environments.
+
+Invariants: registration imports nothing - every value is a lazy `module:name` string - and happens when
+`agentgym_rtmc` is imported. The trainer knows environments only through this file and `gymnasium.make`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agentgym_rtmc.errors import RegistrationError, nearest
+from agentgym_rtmc.tasks import Task, TaskSet
+
+Player = Callable[[Task, str, np.random.Generator], Generator[str, str, None]]
+"""A scripted agent: called with (task with its private part, first observation, rng), yields actions and is sent the
+observation that follows each."""
+
+
+@dataclass(frozen=True)
+class EnvRegistration:
+    """What is known of an environment beside Gymnasium's own spec. All values are `module:name` strings.
+
+    task_sets: name -> function returning a TaskSet (keyword options allowed); the first is the default.
+    reference / demonstrator: a `Player` that solves the task / that solves it imperfectly (warm starts).
+    reporter: writes an official report of an evaluation. default_signature: registered name or `module:name`.
+    """
+
+    id: str
+    entry_point: str
+    summary: str
+    task_sets: Mapping[str, str] = field(default_factory=dict)
+    reference: str | None = None
+    demonstrator: str | None = None
+    reporter: str | None = None
+    default_signature: str = "operations"
+
+
+_REGISTRY: dict[str, EnvRegistration] = {}
+
+
+def register_env(
+    id: str,
+    entry_point: str,
+    *,
+    task_sets: Mapping[str, str] | None = None,
+    summary: str = "",
+    reference: str | None = None,
+    demonstrator: str | None = None,
+    reporter: str | None = None,
+    default_signature: str = "operations",
+    kwargs: Mapping[str, Any] | None = None,
+) -> EnvRegistration:
+    """Register an agent environment with Gymnasium and with the commands and the trainer of this project.
+
+    `id` is a Gymnasium id (`namespace/Name-v0`), `entry_point` the lazy `module:Class`, `kwargs` its defaults.
+    Raises RegistrationError for a second registration of the same id that says something else.
+    """
+    entry = EnvRegistration(
+        id, entry_point, summary, dict(task_sets or {}), reference, demonstrator, reporter, default_signature
+    )
+    if id in _REGISTRY:
+        if _REGISTRY[id] != entry:
+            raise RegistrationError(f"environment {id!r} is already registered as {_REGISTRY[id].entry_point}")
+        return entry
+    for what in (entry_point, reference, demonstrator, reporter, *entry.task_sets.values()):
+        if what is not None and what.count(":") != 1:
+            raise RegistrationError(f"{id}: {what!r} is not of the form 'module:name'")
+    gymnasium.register(id=id, entry_point=entry_point, kwargs=dict(kwargs or {}))
+    _REGISTRY[id] = entry
+    return entry
+
+
+def registered_envs() -> dict[str, EnvRegistration]:
+    """All registrations by id."""
+    return dict(_REGISTRY)
+
+
+def find_env(id: str) -> EnvRegistration:
+    """Return the registration of `id`, which may carry Gymnasium's `module:` prefix (the module is then imported)."""
+    module, _, name = id.rpartition(":")
+    if module:
+        load(f"{module}:__name__")
+    if name in _REGISTRY:
+        return _REGISTRY[name]
+    # A short name is enough where it is unambiguous: "CodeRepair-v0".
+    matches = [known for known in _REGISTRY if known.rpartition("/")[2] == name]
+    if len(matches) == 1:
+        return _REGISTRY[matches[0]]
+    raise RegistrationError(
+        f"no environment {name!r} is registered{nearest(name, _REGISTRY)}. "
+        "Register your own with agentgym_rtmc.register_env, or name its module: 'my_module:my/Env-v0'"
+    )
+
+
+def load(reference: str) -> Any:
+    """Import `module:name` and return the object; raises RegistrationError that names what is missing."""
+    module_name, _, attribute = reference.partition(":")
+    if not module_name or not attribute:
+        raise RegistrationError(f"{reference!r} is not of the form 'module:name'")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise RegistrationError(
+            f"{reference}: cannot import {error.name!r}; is it installed and on the path?"
+        ) from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError as error:
+        known = [name for name in vars(module) if not name.startswith("_")]
+        raise RegistrationError(
+            f"{reference}: module {module_name!r} has no {attribute!r}{nearest(attribute, known)}"
+        ) from error
+
+
+def load_task_set(env_id: str, name: str | None = None, **options: Any) -> TaskSet:
+    """Load a task set of an environment: a registered name, a `module:function`, or None for the default."""
+    entry = find_env(env_id)
+    if name is None:
+        if not entry.task_sets:
+            raise RegistrationError(f"{entry.id} has no task sets; pass one as 'module:function'")
+        name = next(iter(entry.task_sets))
+    if name not in entry.task_sets and ":" not in name:
+        raise RegistrationError(f"{entry.id} has no task set {name!r}{nearest(name, entry.task_sets)}")
+    loaded = load(entry.task_sets.get(name, name))(**options)
+    if not isinstance(loaded, TaskSet):
+        raise RegistrationError(f"{name}: the loader returned {type(loaded).__name__}, not a TaskSet")
+    return loaded

@@ -1,0 +1,1 @@
+"""CodeRepair: find and mend a planted bug in a small program."""

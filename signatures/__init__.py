@@ -1,0 +1,23 @@
+"""State and action signatures: what makes two moments of two episodes the same."""
+
+from agentgym_rtmc.signatures.base import (
+    EpisodeKeys,
+    HistoryKey,
+    Signature,
+    episode_keys,
+    make_signature,
+    register_signature,
+    registered_signatures,
+)
+
+register_signature("operations", "agentgym_rtmc.signatures.operations:OperationsSignature")
+
+__all__ = [
+    "EpisodeKeys",
+    "HistoryKey",
+    "Signature",
+    "episode_keys",
+    "make_signature",
+    "register_signature",
+    "registered_signatures",
+]

@@ -1,0 +1,1 @@
+"""Rollouts, policies, credit, learning, and the loop that ties them."""

@@ -1,0 +1,1 @@
+"""Learning from credited episodes: packing, losses, the optimiser step, checkpoints."""
