@@ -1,0 +1,102 @@
+"""Evaluation: pass@1 of a policy on a fixed list of tasks, with an interval clustered by task.
+
+Invariants: pass@1 is the mean over k samples a task at a stated temperature, then over tasks; an episode passes when its
+total reward reaches `success_reward`. Invalid episodes are counted and left out, never scored. The noise of an
+evaluation depends on the seed alone, so before and after are paired by task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from agentgym_rtmc.episodes import Episode, EpisodeGroup
+from agentgym_rtmc.settings import Settings
+from agentgym_rtmc.tasks import Task
+from agentgym_rtmc.trainer.policy.base import Policy, SamplingParams
+from agentgym_rtmc.trainer.rollout import EnvFactory, Rollout, RolloutConfig, RolloutStats, plan_groups
+from agentgym_rtmc.trainer.statistics import Interval, clustered_interval
+
+EVALUATION_NUMBERS = 1 << 40
+"""Episode numbers of evaluations start here, so that their noise is never a training episode's."""
+
+
+class EvaluationConfig(Settings):
+    """What is evaluated, and how often."""
+
+    tasks: int = Field(200, ge=1, description="held-out tasks (the first ones of the shuffled split)")
+    samples: int = Field(2, ge=1, description="episodes a task (k)")
+    temperature: float = Field(1.0, ge=0, description="sampling temperature; 0 is greedy")
+    every: int = Field(0, ge=0, description="evaluate every so many updates; 0: before and after only")
+    success_reward: float = Field(1.0, description="an episode with at least this total reward has passed")
+    seed: int = Field(20_000, description="fixes the choice of tasks and the noise")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A result. `pass_at_1.low/high` is the 95 % interval; `returns` the mean total reward."""
+
+    pass_at_1: Interval
+    returns: float
+    tasks: int
+    episodes: int
+    invalid: int
+    turns: float
+    parsed: float
+    stats: RolloutStats
+    groups: tuple[EpisodeGroup, ...]
+
+    def row(self) -> dict[str, float | int | None]:
+        """The figures of a table row or a metrics line."""
+        return {
+            "pass_at_1": self.pass_at_1.mean,
+            "low": self.pass_at_1.low,
+            "high": self.pass_at_1.high,
+            "return": self.returns,
+            "tasks": self.tasks,
+            "episodes": self.episodes,
+            "invalid": self.invalid,
+            "turns_per_episode": self.turns,
+            "parsed_share": self.parsed,
+        }
+
+
+def evaluate(
+    make_env: EnvFactory,
+    policy: Policy,
+    tasks: Sequence[Task],
+    config: EvaluationConfig,
+    rollout: RolloutConfig,
+    params: SamplingParams,
+    *,
+    on_episode: Callable[[Episode], None] | None = None,
+    deterministic: bool = False,
+) -> Evaluation:
+    """Sample `config.samples` episodes of every task and summarise them."""
+    plans = plan_groups(tasks, config.samples, first_number=EVALUATION_NUMBERS, seed=config.seed, label="eval")
+    with Rollout(
+        make_env, policy, rollout, params, seed=config.seed, deterministic=deterministic, on_episode=on_episode
+    ) as running:
+        groups, stats = running.collect(plans)
+    return summarise(groups, stats, config.success_reward)
+
+
+def summarise(groups: Sequence[EpisodeGroup], stats: RolloutStats, success_reward: float) -> Evaluation:
+    """Compute pass@1 and its companions from collected groups."""
+    valid = [[episode for episode in group.episodes if episode.valid] for group in groups]
+    passes = [[float(episode.total_reward >= success_reward - 1e-9) for episode in members] for members in valid]
+    episodes = [episode for members in valid for episode in members]
+    turns = [turn for episode in episodes for turn in episode.turns]
+    return Evaluation(
+        pass_at_1=clustered_interval([cluster for cluster in passes if cluster]),
+        returns=sum(episode.total_reward for episode in episodes) / max(1, len(episodes)),
+        tasks=sum(bool(members) for members in valid),
+        episodes=len(episodes),
+        invalid=sum(len(group.episodes) for group in groups) - len(episodes),
+        turns=len(turns) / max(1, len(episodes)),
+        parsed=sum(bool(turn.calls) for turn in turns) / max(1, len(turns)),
+        stats=stats,
+        groups=tuple(groups),
+    )
