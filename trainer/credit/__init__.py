@@ -1,1 +1,28 @@
-"""Placeholder docstring."""
+"""Credit assignment: advantages for every step of grouped episodes, from nothing but keys and rewards.
+
+Needs numpy only. `RolloutTree` merges the states of a batch of episodes, `estimate` runs an estimator by name,
+`ESTIMATORS` lists them, `estimator` registers one of your own.
+"""
+
+from agentgym_rtmc.trainer.credit import dr_grpo, grpo, rtmc  # noqa: F401  (importing registers)
+from agentgym_rtmc.trainer.credit.registry import (
+    ESTIMATORS,
+    Advantages,
+    Credit,
+    Estimator,
+    estimate,
+    estimator,
+    find_estimator,
+)
+from agentgym_rtmc.trainer.credit.tree import RolloutTree
+
+__all__ = [
+    "ESTIMATORS",
+    "Advantages",
+    "Credit",
+    "Estimator",
+    "RolloutTree",
+    "estimate",
+    "estimator",
+    "find_estimator",
+]

@@ -1,0 +1,365 @@
+"""Building a rollout tree: check the input, lay the episodes out group by group, number the keys.
+
+Invariants: everything wrong with the input is refused here, with a CreditError naming the argument and the episode,
+so that estimators need no checks of their own. Keys are numbered in chunks of whole groups: beyond the finished arrays
+the work needs memory for one chunk only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from agentgym_rtmc.errors import CreditError
+from agentgym_rtmc.trainer.credit.numbering import Bools, Floats, Ints, Numbering, intern, number
+from agentgym_rtmc.trainer.credit.tree import CHUNK_STEPS, RolloutTree, group_ranges
+from agentgym_rtmc.trainer.credit.view import KeyNames
+
+if TYPE_CHECKING:
+    from agentgym_rtmc.episodes import Episode, EpisodeGroup
+    from agentgym_rtmc.signatures.base import Signature
+
+
+@dataclass(frozen=True, eq=False)
+class _Layout:
+    """Where the episodes go. `steps` maps a step to its place in the input; None when they already lie by group."""
+
+    lengths: Ints
+    group: Ints
+    valid: Bools
+    order: Ints
+    steps: Ints | None
+    labels: list[Hashable]
+
+    def place(self, per_step: NDArray[Any]) -> NDArray[Any]:
+        return per_step if self.steps is None else per_step[self.steps]
+
+
+def layout(lengths: Ints, valid: ArrayLike | None, groups: ArrayLike | Sequence[Hashable] | None) -> _Layout:
+    """Check the arguments given per episode and order the episodes by group, groups by first appearance."""
+    episodes = len(lengths)
+    if not episodes:
+        raise CreditError("there are no episodes; give at least one (two valid ones in a group for any credit)")
+    flags = np.ones(episodes, np.bool_) if valid is None else np.asarray(valid)
+    if flags.dtype != np.bool_ or flags.shape != (episodes,):
+        raise CreditError(f"valid needs one boolean for each of the {episodes} episodes, got {valid!r}")
+    empty = np.flatnonzero(flags & (lengths == 0))
+    if len(empty):
+        raise CreditError(f"episode {empty[0]} has no turns; leave it out or mark it False in valid")
+    if groups is None:
+        return _Layout(lengths, np.zeros(episodes, np.int64), flags, np.arange(episodes), None, [None])
+    plain: list[Hashable] = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)  # type: ignore[arg-type]
+    if len(plain) != episodes:
+        raise CreditError(f"groups names {len(plain)} episodes, there are {episodes}")
+    labels = list(dict.fromkeys(plain))
+    rank = {label: index for index, label in enumerate(labels)}
+    group = np.fromiter(map(rank.__getitem__, plain), dtype=np.int64, count=episodes)
+    if np.all(group[1:] >= group[:-1]):
+        return _Layout(lengths, group, flags, np.arange(episodes), None, labels)
+    order = np.argsort(group, kind="stable")
+    starts = (np.cumsum(lengths) - lengths)[order]
+    lengths = lengths[order]
+    steps = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
+    return _Layout(lengths, group[order], flags[order], order, steps, labels)
+
+
+def numbering(where: _Layout, episode: Ints, keys: Ints, within: Numbering | None = None) -> Numbering:
+    """Number keys within groups, or (for pairs) within the nodes of `within`. Shapes: episode and keys (steps,)."""
+    steps = len(keys)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(where.lengths)])
+    ids, first = np.empty(steps, np.int64), np.empty(steps, np.bool_)
+    parents: list[Ints] = []
+    bases: list[Ints] = []
+    offset = 0
+    for low, high in group_ranges(where.group, where.lengths, CHUNK_STEPS):
+        begin, end = starts[np.searchsorted(where.group, [low, high])].tolist()
+        part = slice(begin, end)
+        majors = np.arange(low, high) if within is None else within.base[low:high]
+        major_base = int(majors[0])
+        if begin == end:
+            bases.append(np.full(high - low, offset))
+            continue
+        major = where.group[episode[part]] if within is None else within.ids[part]
+        ids[part], first[part], parent = number(major - major_base, keys[part], episode[part])
+        ids[part] += offset
+        bases.append(offset + np.searchsorted(parent, majors - major_base))
+        parents.append(parent + major_base)
+        offset += len(parent)
+    bases.append(np.full(1, offset))
+    parent_of = np.concatenate(parents) if parents else np.empty(0, np.int64)
+    return Numbering(ids, first, parent_of, np.concatenate(bases))
+
+
+def _rewards(where: _Layout, flat: Floats, episode: Ints) -> Floats:
+    placed = where.place(flat)
+    finite = np.isfinite(placed)
+    if finite.all():
+        return placed
+    valid = where.valid[episode]
+    broken = np.flatnonzero(~finite & valid)
+    if len(broken):
+        first = int(episode[broken[0]])
+        turn = int(broken[0] - (np.cumsum(where.lengths) - where.lengths)[first])
+        value = placed[broken[0]]
+        raise CreditError(f"rewards: {value} in episode {where.order[first]}, turn {turn}; rewards must be finite")
+    return np.where(finite, placed, 0.0)
+
+
+def _grow(
+    where: _Layout,
+    states: Sequence[Ints],
+    actions: Ints,
+    rewards: Floats,
+    observations: Ints | None,
+    token_counts: Floats | None,
+    names: KeyNames,
+) -> RolloutTree:
+    episode = np.repeat(np.arange(len(where.lengths)), where.lengths)
+    counts = None if token_counts is None else where.place(token_counts)
+    if counts is not None and not np.all(counts >= 0):
+        raise CreditError("token_counts must not be negative")
+    checked = _rewards(where, rewards, episode)
+    levels = tuple(numbering(where, episode, where.place(keys)) for keys in states)
+    return RolloutTree(
+        lengths=where.lengths,
+        group=where.group,
+        valid=where.valid,
+        order=where.order,
+        rewards=checked,
+        levels=levels,
+        pairs=numbering(where, episode, where.place(actions), within=levels[0]),
+        observation=None if observations is None else numbering(where, episode, where.place(observations)),
+        token_counts=counts,
+        names=names,
+    )
+
+
+def _lengths(name: str, episodes: Sequence[Any], expected: Ints | None = None) -> Ints:
+    """Turns per episode, compared with what another argument said."""
+    try:
+        lengths = np.fromiter(map(len, episodes), dtype=np.int64)
+    except TypeError as error:
+        raise CreditError(f"{name} needs one sequence per episode: {error}") from error
+    if expected is None:
+        return lengths
+    if len(lengths) != len(expected):
+        raise CreditError(f"{name} has {len(lengths)} episodes where states has {len(expected)}")
+    wrong = np.flatnonzero(lengths != expected)
+    if len(wrong):
+        which = wrong[0]
+        raise CreditError(f"{name} of episode {which} has {lengths[which]} turns, states has {expected[which]}")
+    return lengths
+
+
+def _flat_floats(name: str, episodes: Sequence[Any], count: int) -> Floats:
+    try:
+        if all(isinstance(episode, np.ndarray) for episode in episodes):
+            return np.concatenate([*episodes, np.empty(0)]).astype(np.float64, copy=False)
+        return np.fromiter(chain.from_iterable(episodes), dtype=np.float64, count=count)
+    except (TypeError, ValueError) as error:
+        raise CreditError(f"{name} must be numbers, one per turn: {error}") from error
+
+
+def from_keys(
+    states: Sequence[Sequence[Hashable]],
+    actions: Sequence[Sequence[Hashable]],
+    rewards: Sequence[Sequence[float]],
+    valid: Sequence[bool] | None,
+    groups: Sequence[Hashable] | None,
+    coarser: Sequence[Sequence[Sequence[Hashable]]],
+    observations: Sequence[Sequence[Hashable]] | None,
+    token_counts: Sequence[Sequence[int]] | None,
+) -> RolloutTree:
+    """See `RolloutTree.from_keys`."""
+    lengths = _lengths("states", states)
+    where = layout(lengths, valid, groups)
+    steps = int(lengths.sum())
+    named = [("actions", actions), *((f"coarser[{index}]", level) for index, level in enumerate(coarser))]
+    if observations is not None:
+        named.append(("observations", observations))
+    flat: dict[str, list[Hashable]] = {"states": list(chain.from_iterable(states))}
+    for name, episodes in named:
+        _lengths(name, episodes, lengths)
+        flat[name] = list(chain.from_iterable(episodes))
+    _lengths("rewards", rewards, lengths)
+    if token_counts is not None:
+        _lengths("token_counts", token_counts, lengths)
+    ids = {name: intern(keys, steps) for name, keys in flat.items()}
+    return _grow(
+        where,
+        [ids["states"], *(ids[f"coarser[{index}]"] for index in range(len(coarser)))],
+        ids["actions"],
+        _flat_floats("rewards", rewards, steps),
+        ids.get("observations"),
+        None if token_counts is None else _flat_floats("token_counts", token_counts, steps),
+        KeyNames(flat["states"], flat["actions"], where.labels, where.steps, flat.get("observations")),
+    )
+
+
+def _flat_ids(name: str, given: Any, lengths: Ints | None, flat: bool) -> Ints:
+    """One flat integer array out of flat or per-episode input."""
+    if not flat:
+        _lengths(name, given, lengths)
+        given = np.concatenate([np.asarray(part) for part in given if len(part)] or [np.empty(0, np.int64)])
+    array = np.asarray(given)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise CreditError(f"{name} must be integers of shape (steps,); from_keys takes keys of any kind")
+    if lengths is not None and len(array) != lengths.sum():
+        raise CreditError(f"{name} has {len(array)} steps where lengths add up to {lengths.sum()}")
+    return array.astype(np.int64, copy=False)
+
+
+def from_ids(
+    states: Any,
+    actions: Any,
+    rewards: Any,
+    lengths: ArrayLike | None,
+    valid: ArrayLike | None,
+    groups: ArrayLike | None,
+    coarser: Sequence[Any],
+    observations: Any,
+    token_counts: Any,
+) -> RolloutTree:
+    """See `RolloutTree.from_ids`."""
+    flat = lengths is not None
+    sizes = np.asarray(lengths, dtype=np.int64) if flat else _lengths("states", states)
+    if sizes.ndim != 1 or np.any(sizes < 0):
+        raise CreditError("lengths needs one non-negative number of turns per episode")
+    where = layout(sizes, valid, groups)
+
+    def floats(name: str, given: Any) -> Floats:
+        if not flat:
+            _lengths(name, given, sizes)
+            return _flat_floats(name, given, int(sizes.sum()))
+        array = np.asarray(given, dtype=np.float64)
+        if array.shape != (sizes.sum(),):
+            raise CreditError(f"{name} has shape {array.shape} where lengths add up to {sizes.sum()}")
+        return array
+
+    fine, chosen = _flat_ids("states", states, sizes, flat), _flat_ids("actions", actions, sizes, flat)
+    seen = None if observations is None else _flat_ids("observations", observations, sizes, flat)
+    return _grow(
+        where,
+        [fine, *(_flat_ids(f"coarser[{index}]", level, sizes, flat) for index, level in enumerate(coarser))],
+        chosen,
+        floats("rewards", rewards),
+        seen,
+        None if token_counts is None else floats("token_counts", token_counts),
+        KeyNames(fine, chosen, where.labels, where.steps, seen),
+    )
+
+
+def from_tokens(
+    token_ids: Sequence[ArrayLike],
+    sampled_masks: Sequence[ArrayLike],
+    rewards: ArrayLike | Sequence[ArrayLike],
+    valid: Sequence[bool] | None,
+    groups: Sequence[Hashable] | None,
+) -> RolloutTree:
+    """See `RolloutTree.from_tokens`.
+
+    Prefixes are numbered without hashing any: sorted as big-endian bytes, neighbours share exactly the nodes up to
+    their longest common prefix.
+    """
+    sizes = _lengths("token_ids", token_ids)
+    where = layout(sizes, valid, groups)
+    _lengths("sampled_masks", sampled_masks, sizes)
+    tokens = where.place(_flat_ids("token_ids", token_ids, sizes, flat=False))
+    if len(tokens) and not 0 <= tokens.min() <= tokens.max() < 1 << 32:
+        raise CreditError("token_ids must lie in [0, 2**32)")
+    masks = [np.asarray(mask, dtype=np.bool_) for mask in sampled_masks]
+    sampled = where.place(np.concatenate(masks))
+    if len(rewards) and np.ndim(rewards[0]) == 0:  # type: ignore[arg-type,index]
+        rewards = _paid_at_the_end(np.asarray(rewards, dtype=np.float64), masks)
+    _lengths("rewards", rewards, sizes)  # type: ignore[arg-type]
+    flat_rewards = _flat_floats("rewards", rewards, int(sizes.sum()))  # type: ignore[arg-type]
+    ids, final, base = _prefixes(tokens, where)
+    episode = np.repeat(np.arange(len(where.lengths)), where.lengths)
+    parent = np.repeat(np.arange(len(base) - 1), np.diff(base))
+    prefixes = Numbering(ids, np.ones(len(ids), np.bool_), parent, base)
+    return RolloutTree(
+        lengths=where.lengths,
+        group=where.group,
+        valid=where.valid,
+        order=where.order,
+        rewards=_rewards(where, flat_rewards, episode),
+        levels=(prefixes,),
+        pairs=numbering(where, episode, tokens, within=prefixes),
+        token_counts=sampled.astype(np.float64),
+        sampled=sampled,
+        final=final,
+        names=KeyNames(ids, tokens, where.labels, None, None),
+    )
+
+
+def _paid_at_the_end(per_episode: Floats, masks: Sequence[Bools]) -> list[Floats]:
+    if len(per_episode) != len(masks):
+        raise CreditError(f"rewards has {len(per_episode)} episodes where token_ids has {len(masks)}")
+    paid = []
+    for reward, mask in zip(per_episode.tolist(), masks, strict=True):
+        row = np.zeros(len(mask))
+        if len(mask):
+            sampled = np.flatnonzero(mask)
+            row[sampled[-1] if len(sampled) else -1] = reward
+        paid.append(row)
+    return paid
+
+
+def _prefixes(tokens: Ints, where: _Layout) -> tuple[Ints, Ints, Ints]:
+    """Number the prefixes: before each token (steps,), at each episode's end (episodes,), first of each group."""
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(where.lengths)]).tolist()
+    ids, final = np.empty(len(tokens), np.int64), np.empty(len(where.lengths), np.int64)
+    base, fresh = [0], 0
+    members = np.searchsorted(where.group, np.arange(int(where.group[-1]) + 2)).tolist()
+    for low, high in pairwise(members):
+        pieces = {index: tokens[starts[index] : starts[index + 1]] for index in range(low, high)}
+        before: tuple[Ints, Ints] | None = None
+        for index in sorted(pieces, key=lambda i: pieces[i].astype(">u4").tobytes()):
+            piece = pieces[index]
+            shared = 0 if before is None else 1 + _common_prefix(before[0], piece)
+            nodes = np.arange(fresh - shared, fresh - shared + len(piece) + 1)
+            if before is not None:
+                nodes[:shared] = before[1][:shared]
+            fresh = max(fresh, int(nodes[-1]) + 1)
+            ids[starts[index] : starts[index + 1]] = nodes[:-1]
+            final[index] = nodes[-1]
+            before = (piece, nodes)
+        base.append(fresh)
+    return ids, final, np.asarray(base)
+
+
+def _common_prefix(one: Ints, other: Ints) -> int:
+    length = min(len(one), len(other))
+    differ = one[:length] != other[:length]
+    return int(differ.argmax()) if differ.any() else length
+
+
+def from_groups(
+    groups: Sequence[EpisodeGroup], signature: Signature[Any], coarser: Sequence[Signature[Any]]
+) -> RolloutTree:
+    """See `RolloutTree.from_groups`."""
+    from agentgym_rtmc.signatures.base import episode_keys
+
+    if len({group.id for group in groups}) < len(groups):
+        raise CreditError("two groups have one id; merge their episodes into one group or rename one")
+    episodes: list[Episode] = [episode for group in groups for episode in group.episodes]
+    keys = [episode_keys(signature, episode) for episode in episodes]
+    with_ids = all(turn.token_ids is not None for episode in episodes for turn in episode.turns)
+    return from_keys(
+        states=[k.states for k in keys],
+        actions=[k.actions for k in keys],
+        rewards=[[turn.reward for turn in episode.turns] for episode in episodes],
+        valid=[episode.valid and bool(episode.turns) for episode in episodes],
+        groups=[group.id for group in groups for _ in group.episodes],
+        coarser=[[episode_keys(level, episode).states for episode in episodes] for level in coarser],
+        observations=[
+            [episode.opening.observation, *(turn.observation for turn in episode.turns)][: len(episode.turns)]
+            for episode in episodes
+        ],
+        token_counts=[[len(turn.token_ids or ()) for turn in e.turns] for e in episodes] if with_ids else None,
+    )
