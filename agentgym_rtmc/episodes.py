@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentgym_rtmc.calls.base import Call
+from agentgym_rtmc.json_values import JsonObject, Text
 from agentgym_rtmc.tasks import Task
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -31,9 +32,9 @@ class Opening(_Value):
     """What was known before the first turn. `task` carries only its public part."""
 
     task: Task
-    observation: str
-    info: dict[str, JsonValue] = Field(default_factory=dict)
-    system_prompt: str = ""
+    observation: Text
+    info: JsonObject = Field(default_factory=dict)
+    system_prompt: Text = ""
     seed: int = 0
 
     @model_validator(mode="after")
@@ -51,12 +52,12 @@ class Turn(_Value):
     Shapes: `token_ids` and `logprobs` have the same length (sampled tokens of the turn).
     """
 
-    text: str
+    text: Text
     calls: tuple[Call, ...] = ()
-    observation: str
+    observation: Text
     reward: float
     finish_reason: FinishReason = "stop"
-    info: dict[str, JsonValue] = Field(default_factory=dict)
+    info: JsonObject = Field(default_factory=dict)
     context_ids: tuple[int, ...] | None = None
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
@@ -83,13 +84,17 @@ class Episode(_Value):
     truncated: bool = False
     truncation: str | None = None
     valid: bool = True
-    error: str | None = None
+    error: Text | None = None
     attempts: int = 1
 
     @model_validator(mode="after")
     def _flags(self) -> Episode:
         if self.terminated and self.truncated:
             raise ValueError("an episode is terminated or truncated, not both")
+        if not self.valid and (self.terminated or self.truncated):
+            raise ValueError("an invalid episode is neither terminated nor truncated: the machine ended it")
+        if self.truncation is not None and not self.truncated:
+            raise ValueError(f"truncation={self.truncation!r} without truncated=True")
         return self
 
     @property

@@ -35,6 +35,10 @@ class ProtocolError(AgentGymError):
     """A model's text does not contain an action in the expected form. Becomes an observation, never escapes an env."""
 
 
+class ToolError(AgentGymError):
+    """A tool refuses what the agent asked for ("no such order"). Raised by tools, shown to the agent as the result."""
+
+
 class CreditError(AgentGymError, ValueError):
     """Keys, rewards or parameters given to a tree or an estimator are unusable. The message names the argument."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentgym_rtmc.errors import TaskError, nearest
+from agentgym_rtmc.json_values import JsonObject
 
 
 class Task(BaseModel):
@@ -20,8 +21,8 @@ class Task(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(min_length=1, max_length=300)
-    public: dict[str, JsonValue] = Field(default_factory=dict)
-    private: dict[str, JsonValue] = Field(default_factory=dict, repr=False)
+    public: JsonObject = Field(default_factory=dict)
+    private: JsonObject = Field(default_factory=dict, repr=False)
 
     def disclosed(self) -> Task:
         """Return the task without its private part."""

@@ -2,5 +2,7 @@
 
 from agentgym_rtmc.calls.base import Call, TextProtocol
 from agentgym_rtmc.calls.shell import ShellProtocol
+from agentgym_rtmc.calls.tool_call import ToolCallProtocol
+from agentgym_rtmc.calls.tools import Tool, Toolbox, ToolResult
 
-__all__ = ["Call", "ShellProtocol", "TextProtocol"]
+__all__ = ["Call", "ShellProtocol", "TextProtocol", "Tool", "ToolCallProtocol", "ToolResult", "Toolbox"]

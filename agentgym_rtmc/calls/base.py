@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentgym_rtmc.json_values import JsonObject, Text
 
 
 class Call(BaseModel):
@@ -16,26 +18,35 @@ class Call(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
-    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    name: Text
+    arguments: JsonObject = Field(default_factory=dict)
 
 
 class TextProtocol(Protocol):
     """How an agent writes its calls into text.
 
-    `stop` lists strings after which sampling may end; `instructions` is the paragraph of the system prompt that
-    explains the form.
+    `instructions` is the paragraph of the system prompt that explains the form.
     """
 
-    name: str
-    stop: tuple[str, ...]
+    @property
+    def name(self) -> str:
+        """The protocol's short name."""
+        ...
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """Strings after which sampling may end; a text cut before or after one still parses."""
+        ...
 
     def parse(self, text: str) -> tuple[Call, ...]:
         """Read the calls of one turn (at least one). Raises ProtocolError."""
         ...
 
     def render(self, call: Call) -> str:
-        """Write a call the way a model is asked to; `parse(render(call)) == (call,)`."""
+        """Write a call the way a model is asked to; `parse(render(call)) == (call,)`.
+
+        Raises ProtocolError for a call that the protocol has no form for.
+        """
         ...
 
     def instructions(self) -> str:
