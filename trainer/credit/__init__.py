@@ -4,7 +4,20 @@ Needs numpy only. `RolloutTree` merges the states of a batch of episodes, `estim
 `ESTIMATORS` lists them, `estimator` registers one of your own.
 """
 
-from agentgym_rtmc.trainer.credit import dr_grpo, grpo, rtmc  # noqa: F401  (importing registers)
+from agentgym_rtmc.trainer.credit import (  # noqa: F401  (importing registers)
+    adaptive,
+    backoff,
+    closure,
+    dr_grpo,
+    gae,
+    gigpo,
+    grpo,
+    reinforce_pp,
+    rloo,
+    rtmc,
+    tempo,
+    tempo_step,
+)
 from agentgym_rtmc.trainer.credit.registry import (
     ESTIMATORS,
     Advantages,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agentgym_rtmc.errors import CreditError
-from agentgym_rtmc.trainer.credit.numbering import Bools, Floats, Ints, Numbering, intern, number
+from agentgym_rtmc.trainer.credit.numbering import Bools, Floats, Ints, Level, Numbering, intern, number
 from agentgym_rtmc.trainer.credit.tree import CHUNK_STEPS, RolloutTree, group_ranges
 from agentgym_rtmc.trainer.credit.view import KeyNames
 
@@ -124,15 +124,18 @@ def _grow(
     if counts is not None and not np.all(counts >= 0):
         raise CreditError("token_counts must not be negative")
     checked = _rewards(where, rewards, episode)
-    levels = tuple(numbering(where, episode, where.place(keys)) for keys in states)
+    chosen = where.place(actions)
+    levels = []
+    for keys in states:
+        merged = numbering(where, episode, where.place(keys))
+        levels.append(Level(merged, numbering(where, episode, chosen, within=merged)))
     return RolloutTree(
         lengths=where.lengths,
         group=where.group,
         valid=where.valid,
         order=where.order,
         rewards=checked,
-        levels=levels,
-        pairs=numbering(where, episode, where.place(actions), within=levels[0]),
+        levels=tuple(levels),
         observation=None if observations is None else numbering(where, episode, where.place(observations)),
         token_counts=counts,
         names=names,
@@ -288,8 +291,7 @@ def from_tokens(
         valid=where.valid,
         order=where.order,
         rewards=_rewards(where, flat_rewards, episode),
-        levels=(prefixes,),
-        pairs=numbering(where, episode, tokens, within=prefixes),
+        levels=(Level(prefixes, numbering(where, episode, tokens, within=prefixes)),),
         token_counts=sampled.astype(np.float64),
         sampled=sampled,
         final=final,

@@ -53,6 +53,19 @@ class Numbering:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One level of state keys: its states within groups, and the pairs of its states and the actions."""
+
+    states: Numbering
+    pairs: Numbering
+
+    def part(self, steps: slice, groups: slice) -> Level:
+        """The same level seen from a range of whole groups."""
+        base = int(self.states.base[groups.start])
+        return Level(self.states.part(steps, groups, groups.start), self.pairs.part(steps, groups, base))
+
+
 def intern(keys: Iterable[Hashable], length: int) -> Ints:
     """Replace arbitrary hashable keys by integers: equal keys, equal integers. Shape: (length,)."""
     table: dict[Hashable, int] = {}

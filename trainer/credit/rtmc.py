@@ -21,7 +21,6 @@ from agentgym_rtmc.trainer.credit.returns import returns_to_go, varied
 from agentgym_rtmc.trainer.credit.tree import RolloutTree
 from agentgym_rtmc.trainer.credit.visits import (
     baseline_means,
-    own_totals,
     pair_totals,
     promised,
     start_values,
@@ -66,12 +65,8 @@ def rtmc(
     checks.strength("prior_strength", prior_strength)
     checks.choice("prior", prior, PRIORS)
     gains = returns_to_go(tree, gamma)
-    pairs = pair_totals(tree, gains)
-    states = state_totals(tree, pairs)
-    n, total = states.n[tree.state.ids], states.total[tree.state.ids]
-    if leave_one_out:
-        own = own_totals(tree, gains)
-        n, total = n - own.n, total - own.total
+    pairs = pair_totals(tree, tree.levels[0], gains)
+    n, total = state_totals(tree, tree.levels[0], pairs, gains, leave_one_out=leave_one_out)
     if prior_strength:
         total += prior_strength * prior_values(tree, gains, gamma, prior, leave_one_out)
         n += prior_strength

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agentgym_rtmc.trainer.credit.numbering import Bools, Floats, Ints, Numbering, sums
+from agentgym_rtmc.trainer.credit.numbering import Bools, Floats, Ints, Level, Numbering, sums
 from agentgym_rtmc.trainer.credit.view import KeyNames, TreeView
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ CHUNK_STEPS = 1 << 16
 class RolloutTree:
     """Merged episodes. Build one with `from_keys`, `from_ids`, `from_tokens` or `from_groups`.
 
-    lengths, group, valid, order: (episodes,). rewards: (steps,). levels: state numberings from fine to coarse, the
-    first is *the* state. pairs: numbering of (state, action), `pairs.parent` its state. observation: numbering of the
-    observations that the steps answered, if given. token_counts: (steps,) sampled tokens of each step, if given.
-    sampled: (steps,) false for the tokens that the policy did not sample (token trees only). final: (episodes,) the
-    state after the last step (token trees only; elsewhere an episode's end is no state).
+    lengths, group, valid, order: (episodes,). rewards: (steps,). levels: states and (state, action) pairs from fine
+    to coarse; the first gives *the* `state` and `pairs`. observation: the observations that the steps answered, if
+    given. token_counts: (steps,) sampled tokens of each step, if given. sampled: (steps,) false for the tokens that
+    the policy did not sample (token trees only). final: (episodes,) the state after the last step (token trees only;
+    elsewhere an episode's end is no state).
 
     >>> tree = RolloutTree.from_keys([["s0", "s1"], ["s0"]], [["a", "b"], ["c"]], [[0, 1], [0]])
     >>> tree.visits("s0"), tree.value("s0"), tree.q("s0", "a"), tree.children("s0")
@@ -52,8 +52,7 @@ class RolloutTree:
     valid: Bools
     order: Ints
     rewards: Floats
-    levels: tuple[Numbering, ...]
-    pairs: Numbering
+    levels: tuple[Level, ...]
     observation: Numbering | None = None
     token_counts: Floats | None = None
     sampled: Bools | None = None
@@ -157,8 +156,13 @@ class RolloutTree:
 
     @property
     def state(self) -> Numbering:
-        """The finest level of states."""
-        return self.levels[0]
+        """The states, of the finest level."""
+        return self.levels[0].states
+
+    @property
+    def pairs(self) -> Numbering:
+        """The (state, action) pairs, of the finest level; `pairs.parent` is the state."""
+        return self.levels[0].pairs
 
     @cached_property
     def starts(self) -> Ints:
@@ -262,19 +266,18 @@ class RolloutTree:
         first, last = (int(x) for x in np.searchsorted(self.group, [low, high]))
         episodes, groups = slice(first, last), slice(low, high)
         steps = slice(int(self.starts[first]), int(self.starts[last]))
-        base = int(self.state.base[low])
         return RolloutTree(
             lengths=self.lengths[episodes],
             group=self.group[episodes] - low,
             valid=self.valid[episodes],
             order=np.arange(last - first),
             rewards=self.rewards[steps],
-            levels=tuple(level.part(steps, groups, low) for level in self.levels),
-            pairs=self.pairs.part(steps, groups, base),
+            levels=tuple(level.part(steps, groups) for level in self.levels),
             observation=None if self.observation is None else self.observation.part(steps, groups, low),
             token_counts=None if self.token_counts is None else self.token_counts[steps],
             sampled=None if self.sampled is None else self.sampled[steps],
-            final=None if self.final is None else self.final[episodes] - base,
+            final=None if self.final is None else self.final[episodes] - self.state.base[low],
+            names=None if self.names is None else self.names.part(steps, groups),
         )
 
     # -- questions by key ---------------------------------------------------------------------------------------------

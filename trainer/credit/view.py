@@ -7,7 +7,7 @@ per episode and over valid episodes only; `children` counts every visit. V(s) = 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -25,18 +25,25 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class KeyNames:
     """What the keys were called. `states`, `actions`, `observations`: (steps,) in the order of the input;
-    `steps` maps a step of the tree to that order (None: the same). `groups`: label of each group."""
+    `steps` maps a step of the tree to that order (None: the same) after adding `start`, where a part of a tree begins.
+    `groups`: label of each group."""
 
     states: Sequence[Hashable] | Ints
     actions: Sequence[Hashable] | Ints
     groups: Sequence[Hashable]
     steps: Ints | None
     observations: Sequence[Hashable] | Ints | None = None
+    start: int = 0
 
     def of(self, keys: Sequence[Hashable] | Ints, step: int) -> Hashable:
         """The key that a step of the tree was given."""
-        key = keys[step if self.steps is None else int(self.steps[step])]
+        position = step + self.start
+        key = keys[position if self.steps is None else int(self.steps[position])]
         return key.item() if isinstance(key, np.generic) else key
+
+    def part(self, steps: slice, groups: slice) -> KeyNames:
+        """The names for a range of whole groups."""
+        return replace(self, groups=self.groups[groups], start=self.start + steps.start)
 
 
 def representatives(ids: Ints, count: int) -> Ints:
@@ -51,7 +58,7 @@ class TreeView:
 
     def __init__(self, tree: RolloutTree) -> None:
         if tree.names is None:
-            raise CreditError("this tree is a part of another and does not know its keys; ask the whole tree")
+            raise CreditError("this tree was built without its keys; build it with from_keys, from_ids or from_groups")
         self._tree, self._names = tree, tree.names
         self._valid = np.repeat(tree.valid, tree.lengths)
         pairs, state = tree.pairs, tree.state

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agentgym_rtmc.trainer.credit.numbering import Floats, Ints, Numbering, number, sums
+from agentgym_rtmc.trainer.credit.numbering import Floats, Level, Numbering, number, sums
 from agentgym_rtmc.trainer.credit.returns import group_sums
 from agentgym_rtmc.trainer.credit.tree import RolloutTree
 
@@ -28,29 +28,25 @@ def first_visits(tree: RolloutTree, nodes: Numbering) -> Floats:
     return first.astype(np.float64)
 
 
-def pair_totals(tree: RolloutTree, gains: Floats) -> Totals:
+def pair_totals(tree: RolloutTree, level: Level, gains: Floats) -> Totals:
     """N(s, a) and the sum of returns. Shapes: gains (steps,) -> (pairs,)."""
-    weight = first_visits(tree, tree.pairs)
-    ids, size = tree.pairs.ids, tree.pairs.count
+    weight = first_visits(tree, level.pairs)
+    ids, size = level.pairs.ids, level.pairs.count
     return Totals(sums(ids, weight, size), sums(ids, weight * gains, size))
 
 
-def state_totals(tree: RolloutTree, pairs: Totals) -> Totals:
-    """N(s) and sum_a N(s, a) Q(s, a). Shape: (states,)."""
-    parent, size = tree.pairs.parent, tree.state.count
-    return Totals(sums(parent, pairs.n, size), sums(parent, pairs.total, size))
-
-
-def encounters(tree: RolloutTree, nodes: Numbering) -> Ints:
-    """Number the meetings of an episode with a node; all visits of one meeting share it. Shape: (steps,)."""
-    return number(nodes.ids, tree.episode, tree.episode)[0] if tree.step_count else nodes.ids
-
-
-def own_totals(tree: RolloutTree, gains: Floats) -> Totals:
-    """What the step's own episode contributes to N and the total of the step's state. Shapes: (steps,)."""
-    weight = first_visits(tree, tree.pairs)
-    meeting = encounters(tree, tree.state)
-    return Totals(sums(meeting, weight, 0)[meeting], sums(meeting, weight * gains, 0)[meeting])
+def state_totals(
+    tree: RolloutTree, level: Level, pairs: Totals, gains: Floats, *, leave_one_out: bool
+) -> tuple[Floats, Floats]:
+    """N(s) and sum_a N(s, a) Q(s, a) at every step, without what its own episode adds if so asked. Shapes: (steps,)."""
+    parent, size, ids = level.pairs.parent, level.states.count, level.states.ids
+    n, total = sums(parent, pairs.n, size)[ids], sums(parent, pairs.total, size)[ids]
+    if leave_one_out and len(ids):
+        meeting = number(ids, tree.episode, tree.episode)[0]
+        weight = first_visits(tree, level.pairs)
+        n -= sums(meeting, weight, 0)[meeting]
+        total -= sums(meeting, weight * gains, 0)[meeting]
+    return n, total
 
 
 def baseline_means(tree: RolloutTree, per_episode: Floats, *, leave_one_out: bool) -> Floats:

@@ -43,7 +43,7 @@ def by_run(group, value):
 def to_go(run, gamma):
     gains = []
     for t in range(len(run.rewards)):
-        gains.append(math.fsum(gamma**l * r for l, r in enumerate(run.rewards[t:])))
+        gains.append(math.fsum(gamma**k * r for k, r in enumerate(run.rewards[t:])))
     return gains
 
 
@@ -99,7 +99,7 @@ def prior_value(run, t, reference, gamma, prior):
     mean = fmean(to_go(other, gamma)[0] for other in reference)
     if prior == "discounted":
         return mean
-    return (mean - math.fsum(gamma**l * run.rewards[l] for l in range(t))) / gamma**t
+    return (mean - math.fsum(gamma**k * run.rewards[k] for k in range(t))) / gamma**t
 
 
 def rtmc(
@@ -130,3 +130,239 @@ def rtmc(
         spread = pstdev([a for run, row in zip(group, result, strict=True) if run.valid for a in row])
         result = [[a / max(spread, 0.1) for a in row] for row in result]
     return result
+
+
+def reinforce_pp(batch):
+    """Over a list of groups; weights are the turns' token counts where the runs carry `tokens`."""
+    rows, flat = [], []
+    for group in batch:
+        for run, row in zip(group, dr_grpo(group), strict=True):
+            counted = run.valid and len(valid_of(group)) >= 2
+            rows.append((row, counted))
+            if counted:
+                flat.extend(row)
+    if len(flat) < 2:
+        return [[0.0] * len(row) for row, _ in rows]
+    mean = fmean(flat)
+    scale = math.sqrt(stdev(flat) ** 2 + 1e-8)
+    return [[(a - mean) / scale if counted else 0.0 for a in row] for row, counted in rows]
+
+
+def gae(group, gamma, lambda_, bootstrap):
+    """`run.values` are the critic's; `bootstrap` holds the value after each run."""
+    result = zeros(group)
+    if len(valid_of(group)) < 2:
+        return result
+    for run, row, last in zip(group, result, bootstrap, strict=True):
+        if not run.valid:
+            continue
+        v = [*run.values, last]
+        delta = [r + gamma * v[t + 1] - v[t] for t, r in enumerate(run.rewards)]
+        for t in range(len(row)):
+            row[t] = math.fsum((gamma * lambda_) ** k * d for k, d in enumerate(delta[t:]))
+    return result
+
+
+def standardised(value, values, divide):
+    if len(values) < 2:
+        return 0.0
+    return (value - fmean(values)) / ((stdev(values) + 1e-6) if divide else 1.0)
+
+
+def gigpo(group, gamma=0.95, step_weight=1.0, normalization="mean_norm", baseline="episode", anchor=None):
+    """`anchor(run, t)` names the anchor of a turn; by default its state."""
+    runs, result = valid_of(group), zeros(group)
+    anchor = anchor or (lambda run, t: run.states[t])
+    divide = normalization == "mean_std_norm"
+    if len(runs) < 2:
+        return result
+    totals = [run.total for run in runs for _ in (run.rewards if baseline == "released" else [0])]
+    met = defaultdict(list)
+    for run in runs:
+        for t, gain in enumerate(to_go(run, gamma)):
+            met[anchor(run, t)].append(gain)
+    for run, row in zip(group, result, strict=True):
+        if run.valid:
+            for t, gain in enumerate(to_go(run, gamma)):
+                local = standardised(gain, met[anchor(run, t)], divide)
+                row[t] = standardised(run.total, totals, divide) + step_weight * local
+    return result
+
+
+def mean_through(runs):
+    """State -> mean return of the runs that pass through it."""
+    through = defaultdict(list)
+    for run in runs:
+        for s in set(run.states):
+            through[s].append(run.total)
+    return {s: fmean(totals) for s, totals in through.items()}
+
+
+def tempo_step(group, weight=1.0, normalize=True):
+    runs, result = valid_of(group), zeros(group)
+    if len(runs) < 2:
+        return result
+    totals, v = [run.total for run in runs], mean_through(runs)
+    for run, row in zip(group, result, strict=True):
+        if run.valid:
+            for t, s in enumerate(run.states):
+                after = v[run.states[t + 1]] if t + 1 < len(run.states) else run.total
+                row[t] = run.total - fmean(totals) + weight * (after - v[s])
+                row[t] /= (stdev(totals) + 1e-6) if normalize else 1.0
+    return result
+
+
+def tempo(tokens, masks, totals, valid, normalize=True):
+    """One group of token sequences. Values of prefixes are looked up by comparing the prefixes themselves."""
+    result = [[0.0] * len(sequence) for sequence in tokens]
+    live = [i for i, ok in enumerate(valid) if ok]
+    if len(live) < 2:
+        return result
+    mean, scale = fmean(totals[i] for i in live), stdev([totals[i] for i in live]) + 1e-6
+
+    def value(prefix):
+        return fmean(totals[i] for i in live if tokens[i][: len(prefix)] == prefix)
+
+    for i in live:
+        sampled = [p for p, mask in enumerate(masks[i]) if mask]
+        for p in sampled:
+            after = totals[i] if p == sampled[-1] else value(tokens[i][: p + 1])
+            result[i][p] = totals[i] - mean + after - value(tokens[i][:p])
+            result[i][p] /= scale if normalize else 1.0
+    return result
+
+
+def closed_values(runs, beta, rewards):
+    """V of the empirical process by repeated Bellman backups, exact to 1e-13 for beta < 1."""
+    visits = defaultdict(list)
+    for run, paid in zip(runs, rewards, strict=True):
+        for t, s in enumerate(run.states):
+            visits[s].append((paid[t], run.states[t + 1] if t + 1 < len(run.states) else None))
+    v = dict.fromkeys(visits, 0.0)
+    for _ in range(100_000):
+        new = {s: fmean(r + (beta * v[x] if x is not None else 0.0) for r, x in seen) for s, seen in visits.items()}
+        change = max(abs(new[s] - v[s]) for s in v)
+        v = new
+        if change < 1e-14:
+            break
+    return v
+
+
+def closure(group, beta=0.98, step_weight=5.0, form="general"):
+    runs, result = valid_of(group), zeros(group)
+    if len(runs) < 2:
+        return result
+    paid = {id(run): run.rewards for run in runs}
+    if form == "published":
+        paid = {id(run): [0.0] * (len(run.rewards) - 1) + [beta * run.total] for run in runs}
+    v = closed_values(runs, beta, [paid[id(run)] for run in runs])
+    outcomes = defaultdict(list)
+    for run in runs:
+        for t, pair in enumerate(zip(run.states, run.actions, strict=True)):
+            after = v[run.states[t + 1]] if t + 1 < len(run.states) else 0.0
+            outcomes[pair].append(paid[id(run)][t] + beta * after)
+    q = {pair: fmean(found) for pair, found in outcomes.items()}
+    for run, row, base in zip(group, result, grpo(group), strict=True):
+        if not run.valid:
+            continue
+        for t, (s, a) in enumerate(zip(run.states, run.actions, strict=True)):
+            here = {pair: len(found) for pair, found in outcomes.items() if pair[0] == s}
+            total = sum(here.values())
+            sigma = math.sqrt(math.fsum(n / total * (q[pair] - v[s]) ** 2 for pair, n in here.items()))
+            local = (q[s, a] - v[s]) / max(sigma, 0.1) if len(here) >= 2 else 0.0
+            row[t] = base[t] + step_weight * local
+    return result
+
+
+def ladder(run, t, runs, keys, gamma, strength, leave_one_out):
+    """Value of a turn from coarse to fine; `keys` holds functions run -> state keys, finest first."""
+    reference = [other for other in runs if other is not run] if leave_one_out else runs
+    value = prior_value(run, t, reference, gamma, "return_to_go")
+    for key in reversed(keys):
+        s = key(run)[t]
+        found = [
+            gain
+            for other in reference
+            for (state, _), gain in first_visits(other, gamma, key(other)).items()
+            if state == s
+        ]
+        if found or strength:
+            value = (math.fsum(found) + strength * value) / (len(found) + strength)
+    return value
+
+
+def key_levels(count):
+    return [lambda run: run.states, *(lambda run, i=i: run.coarser[i] for i in range(2))][:count]
+
+
+def backoff(group, gamma=0.99, strength=2.0, q_strength=0.0, levels=1, leave_one_out=True, skip_zero_variance=True):
+    runs, result, keys = valid_of(group), zeros(group), key_levels(levels)
+    if len(runs) < 2 or (skip_zero_variance and no_variance(group)):
+        return result
+    for run, row in zip(group, result, strict=True):
+        if not run.valid:
+            continue
+        gains = to_go(run, gamma)
+        for t, a in enumerate(run.actions):
+            reference = [other for other in runs if other is not run] if leave_one_out else runs
+            q = prior_value(run, t, reference, gamma, "return_to_go")
+            for key in reversed(keys if q_strength else keys[:1]):
+                pair = (key(run)[t], a)
+                visits = [first_visits(other, gamma, key(other)) for other in runs]
+                found = [seen[pair] for seen in visits if pair in seen]
+                q = (math.fsum(found) + q_strength * q) / (len(found) + q_strength)
+            if not keys:
+                q = gains[t]
+            row[t] = q - ladder(run, t, runs, keys, gamma, strength, leave_one_out)
+    return result
+
+
+def split_sums(group):
+    """(between, within) of one group."""
+    runs = valid_of(group)
+    if len(runs) < 2:
+        return 0.0, 0.0
+    at = defaultdict(list)
+    for run in runs:
+        for s in set(run.states):
+            t = run.states.index(s)
+            at[s].append((run.states[t + 1] if t + 1 < len(run.states) else None, run.total))
+    between = within = 0.0
+    for met in at.values():
+        totals = [total for _, total in met]
+        if len(met) < 2 or stdev(totals) == 0 or any(child is None for child, _ in met):
+            continue
+        children = {child: [total for c, total in met if c == child] for child, _ in met}
+        between += sum(len(some) * (fmean(some) - fmean(totals)) ** 2 for some in children.values())
+        within += (len(children) - 1) * stdev(totals) ** 2
+    return between, within
+
+
+def adaptive(batch, between=0.0, within=0.0, outcome_term="return", gamma=1.0, levels=1):
+    """Over a list of groups; returns rows and the new sums."""
+    signal = min(max(1 - (within + 0.1) / (between + 0.1), 0), 1)
+    weight = 6 * min(max((signal - 0.15) / 0.5, 0), 1)
+    rows = []
+    for group in batch:
+        runs, result = valid_of(group), zeros(group)
+        between_here, within_here = split_sums(group)
+        rows.append((group, result, between_here, within_here))
+        if len(runs) < 2:
+            continue
+        totals, v = [run.total for run in runs], mean_through(runs)
+        for run, row in zip(group, result, strict=True):
+            if not run.valid:
+                continue
+            for t, s in enumerate(run.states):
+                if outcome_term == "return":
+                    row[t] = run.total - fmean(totals)
+                else:
+                    base = ladder(run, t, runs, key_levels(levels), gamma, 2.0, True)
+                    row[t] = to_go(run, gamma)[t] - base
+                after = v[run.states[t + 1]] if t + 1 < len(run.states) else run.total
+                row[t] = (row[t] + weight * (after - v[s])) / (stdev(totals) + 1e-6)
+    carried = {
+        "between": 0.95 * between + sum(entry[2] for entry in rows),
+        "within": 0.95 * within + sum(entry[3] for entry in rows),
+    }
+    return [row for _, result, _, _ in rows for row in result], carried
