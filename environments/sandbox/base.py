@@ -1,0 +1,185 @@
+"""What every sandbox promises: a frozen description of its limits, one result type and one small protocol.
+
+Invariants:
+- `exec` runs one command to its end. Whatever the command started is dead when `exec` returns; only files persist.
+- What the *agent* does wrong (a bad exit, a limit passed, a path that is a link) comes back as an `ExecResult` or a
+  `WorkspacePathError`. What the *machine* does wrong raises `SandboxError`, which callers may retry elsewhere.
+- Bytes are collected whole and decoded once, as UTF-8 with replacement, so a cut inside a character never raises.
+- A limit is never applied silently: `truncated`, `timed_out`, `out_of_memory`, `out_of_disk` and `note` say so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Annotated, Literal, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+MIB = 1 << 20
+AGENT_UID = 65534
+"""User and group id of the agent inside every sandbox, whoever runs the trainer."""
+
+PositiveInt = Annotated[int, Field(gt=0)]
+
+
+class SandboxSpec(BaseModel):
+    """Limits and surroundings of a sandbox. Frozen; `digest` identifies it. Bytes and seconds throughout."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    isolation: Literal["auto", "bubblewrap", "unshare", "none"] = "auto"
+    """Back end; `auto` takes the first that works here. `none` does not isolate at all and warns."""
+    root: Path | None = None
+    """Folder with the file system the agent sees; None takes the one built for this machine (`root.py`)."""
+    workdir: str = "/workspace"
+    """Where the workspace appears inside, and where commands start."""
+    timeout: Annotated[float, Field(gt=0)] = 10.0
+    """Wall-clock seconds of a command for which `exec` was given no timeout of its own."""
+    cpu_seconds: PositiveInt = 30
+    """CPU seconds of any one process."""
+    memory_bytes: Annotated[int, Field(ge=32 * MIB)] = 512 * MIB
+    """Memory of all processes of a command together, with what they keep in /tmp, /dev/shm and unlinked files."""
+    processes: PositiveInt = 64
+    """Processes and threads alive at once."""
+    open_files: Annotated[int, Field(ge=16)] = 256
+    """Open files per process."""
+    disk_bytes: PositiveInt = 64 * MIB
+    """Bytes in the workspace, and apart from that in /tmp."""
+    disk_files: PositiveInt = 10_000
+    """Files, links and folders in the workspace."""
+    file_bytes: PositiveInt = 32 * MIB
+    """Size of any one file."""
+    output_bytes: Annotated[int, Field(ge=256)] = 64 * 1024
+    """Bytes kept of each output stream: half from its head, half from its tail, with a note between."""
+    network: bool = False
+    """Whether commands share the host's network. Off: not even the host's loopback can be reached."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Added to the sandbox's own small environment; nothing of the host's environment is ever passed on."""
+
+    @field_validator("workdir")
+    @classmethod
+    def _absolute(cls, value: str) -> str:
+        path = PurePosixPath(value)
+        if not path.is_absolute() or ".." in path.parts or str(path) != value or value == "/":
+            raise ValueError(f"workdir must be a normal absolute path below /, such as /workspace; got {value!r}")
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _plain_names(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not name or "=" in name or "\0" in name + text:
+                raise ValueError(f"env has an unusable variable {name!r}: no empty name, '=' in a name, or NUL")
+        return value
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex digest of every field; equal specs have equal digests."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """What one command left behind, as far as an agent may see it; holds no durations, pids or host paths."""
+
+    stdout: str
+    """Standard output, or both streams as they came when `merge` was asked for."""
+    stderr: str
+    code: int
+    """Exit code; 128 + n for a death by signal n, 137 for every command that was killed for passing a limit."""
+    timed_out: bool = False
+    out_of_memory: bool = False
+    out_of_disk: bool = False
+    truncated: bool = False
+    """Whether output was left out; the text itself says where and how much."""
+    note: str = ""
+    """Which limit was passed and what was done about it, in words meant for the agent; empty when none was."""
+
+
+class WorkspacePathError(OSError):
+    """A path given to `read` or `write` leaves the workspace, is or crosses a link, or is not a plain file.
+
+    An agent can bring this about, so it is no infrastructure failure: treat it as the agent's doing.
+    """
+
+
+class WorkspaceFileNotFoundError(WorkspacePathError, FileNotFoundError):
+    """The file that was asked for is not in the workspace."""
+
+
+class Sandbox(Protocol):
+    """A place where an agent's commands run. All methods may be called from any thread, one at a time."""
+
+    @property
+    def spec(self) -> SandboxSpec:
+        """The limits in force."""
+        ...
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        timeout: float | None = None,
+        stdin: bytes | None = None,
+        merge: bool = False,
+    ) -> ExecResult:
+        """Run `argv` in the working directory and wait for it.
+
+        `timeout` is in seconds (None: the spec's); `merge` sends both streams to `stdout` in the order written.
+        Raises SandboxError when the sandbox itself fails or is closed.
+        """
+        ...
+
+    def read(self, path: str) -> bytes:
+        """Return a file of the workspace; `path` is relative to it, or absolute below `spec.workdir`.
+
+        Raises WorkspaceFileNotFoundError, or WorkspacePathError for links, folders and paths outside.
+        """
+        ...
+
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Create or replace a file, with the folders above it; a link at its place is replaced, never followed.
+
+        Raises WorkspacePathError when a parent is a link or a file, or the path is a folder or lies outside.
+        """
+        ...
+
+    def fork(self) -> Sandbox:
+        """Return an independent sandbox with a copy of this one's files."""
+        ...
+
+    def close(self) -> None:
+        """Free what the sandbox holds; calling it twice is fine."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def relative_parts(path: str, workdir: str) -> tuple[str, ...]:
+    """Split a workspace path into its components, refusing what leaves the workspace.
+
+    >>> relative_parts("/workspace/pkg/a.py", "/workspace")
+    ('pkg', 'a.py')
+    >>> relative_parts("./a.py", "/workspace")
+    ('a.py',)
+    """
+    if "\0" in path:
+        raise WorkspacePathError(f"{path!r} contains a NUL byte")
+    pure = PurePosixPath(path)
+    if pure.is_absolute():
+        if not pure.is_relative_to(workdir):
+            raise WorkspacePathError(f"{path!r} lies outside the workspace {workdir}")
+        pure = pure.relative_to(workdir)
+    if ".." in pure.parts:
+        raise WorkspacePathError(f"{path!r} climbs with '..'; give the path from the workspace down")
+    if not pure.parts:
+        raise WorkspacePathError(f"{path!r} is the workspace itself, not a file in it")
+    return pure.parts

@@ -1,0 +1,216 @@
+"""A sandbox on this machine without a container engine: bubblewrap, else util-linux namespaces, else a refusal.
+
+One fresh set of namespaces per command, so nothing but files in the workspace passes from one command to the next:
+background processes, /tmp and /dev/shm end with the command. The workspace is a folder of the run, mounted inside.
+
+Invariants:
+- The back end that is used has been tried on this machine in this process.
+- Nothing runs without isolation unless somebody asked for it in so many words, and then a warning is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from agentgym_rtmc.environments.sandbox import bubblewrap, folders, process, tree, unshare, watch
+from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, Backend
+from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec, WorkspacePathError, relative_parts
+from agentgym_rtmc.environments.sandbox.plain import Plain
+from agentgym_rtmc.environments.sandbox.root import WORKDIRS, ensure_root
+from agentgym_rtmc.errors import ConfigError, SandboxError, SandboxUnavailableError
+
+UNSAFE_SWITCH = "AGENTGYM_RTMC_UNSAFE_NO_SANDBOX"
+_WARNING = """\
+********************************************************************************
+* WARNING: agent commands run WITHOUT ISOLATION on this machine, because you   *
+* asked for it (isolation = "none" or AGENTGYM_RTMC_UNSAFE_NO_SANDBOX=1).       *
+* They can read, change and delete everything your user can.                   *
+********************************************************************************"""
+_HELP = """\
+What to do, one of these:
+- install bubblewrap: `apt install bubblewrap`, `dnf install bubblewrap` or `pacman -S bubblewrap`;
+- where namespaces are forbidden to ordinary users: `sysctl kernel.unprivileged_userns_clone=1` (Debian 10),
+  `sysctl kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile for bwrap (Ubuntu 24.04),
+  `sysctl user.max_user_namespaces=10000` (RHEL 7); inside a container start it with `--privileged` or as a VM;
+- on a machine that holds nothing of value only: set AGENTGYM_RTMC_UNSAFE_NO_SANDBOX=1 to run without isolation."""
+
+BACKENDS: dict[str, type[Backend]] = {"bubblewrap": bubblewrap.Bubblewrap, "unshare": unshare.Unshare, "none": Plain}
+"""Every way of running a command; `auto` tries the isolating ones in this order."""
+
+_lock = threading.Lock()
+_tried: dict[tuple[str, Path], str] = {}
+_warned = False
+
+
+def why_not(name: str, root: Path) -> str:
+    """Try a back end for real, once per process; return why it does not work here, or an empty string."""
+    with _lock:
+        if (name, root) not in _tried:
+            _tried[name, root] = _try(name, root)
+        return _tried[name, root]
+
+
+def _try(name: str, root: Path) -> str:
+    module = {"bubblewrap": bubblewrap, "unshare": unshare}[name]
+    missing = [program for program in module.PROGRAMS if not shutil.which(program, path=HOST_ENVIRONMENT["PATH"])]
+    if missing:
+        return f"{', '.join(missing)} not installed ({module.PACKAGE})"
+    try:
+        with LocalSandbox(SandboxSpec(root=root), backend=BACKENDS[name]) as sandbox:
+            result = sandbox.exec(["sh", "-c", "echo works > probe && cat probe && id -u"])
+    except (SandboxError, SandboxUnavailableError) as error:
+        return str(error)
+    return "" if result.stdout == "works\n65534\n" else f"a trial command said: {result.stdout}{result.stderr}"
+
+
+def choose(spec: SandboxSpec) -> tuple[type[Backend], Path]:
+    """The back end for `spec` and the root to use. Raises SandboxUnavailableError, saying why and what to do."""
+    if spec.isolation == "none" or (spec.isolation == "auto" and os.environ.get(UNSAFE_SWITCH) == "1"):
+        _warn_once()
+        return Plain, spec.root or Path("/")
+    if sys.platform != "linux":
+        raise SandboxUnavailableError(
+            f"local sandboxes need Linux and this is {sys.platform}; use WSL2, a Linux virtual machine or a container"
+        )
+    root = spec.root or ensure_root()
+    names = ("bubblewrap", "unshare") if spec.isolation == "auto" else (spec.isolation,)
+    reasons = []
+    for name in names:
+        reason = why_not(name, root)
+        if not reason:
+            return BACKENDS[name], root
+        reasons.append(f"- {name}: {reason}")
+    raise SandboxUnavailableError("this machine cannot isolate commands:\n" + "\n".join(reasons) + f"\n{_HELP}")
+
+
+def _warn_once() -> None:
+    global _warned
+    with _lock:
+        if not _warned:
+            print(_WARNING, file=sys.stderr, flush=True)
+        _warned = True
+
+
+class LocalSandbox:
+    """A `Sandbox` whose workspace is a real folder on this machine."""
+
+    def __init__(self, spec: SandboxSpec | None = None, *, backend: type[Backend] | None = None) -> None:
+        """Make an empty workspace. `backend` overrides the choice that `spec.isolation` makes.
+
+        Raises SandboxUnavailableError where this machine cannot isolate, ConfigError for an impossible spec.
+        """
+        self._spec = spec or SandboxSpec()
+        if self._spec.workdir not in WORKDIRS:
+            raise ConfigError(f"workdir {self._spec.workdir!r} is not in the local root; use one of {WORKDIRS}")
+        if backend is None:
+            backend, root = choose(self._spec)
+        else:
+            root = self._spec.root or ensure_root()
+        self._lock = threading.Lock()
+        self._folder = folders.new_folder("sandbox")
+        self._workspace = folders.new_workspace(self._folder)
+        try:
+            self._backend = backend(self._spec, root, self._folder, self._workspace)
+        except BaseException:
+            folders.remove_tree(self._folder)
+            raise
+        self._private_scratch = backend is not Plain
+        self._closed = False
+
+    @property
+    def spec(self) -> SandboxSpec:
+        """See `Sandbox`."""
+        return self._spec
+
+    @property
+    def workspace(self) -> Path:
+        """The workspace's folder on the host. Its contents are an agent's: never follow a link in it."""
+        return self._workspace
+
+    @property
+    def backend(self) -> str:
+        """Name of the back end in use."""
+        return self._backend.name
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        timeout: float | None = None,
+        stdin: bytes | None = None,
+        merge: bool = False,
+    ) -> ExecResult:
+        """See `Sandbox`."""
+        words = process.as_argv(argv)
+        if any(b"\0" in word for word in words):
+            return ExecResult(stdout="", stderr="a command cannot contain a NUL byte\n", code=126)
+        spec = self._spec
+        with self._lock:
+            self._check_open()
+            before = watch.disk_use(self._workspace, 2 * spec.disk_bytes, 2 * spec.disk_files)
+            if before.bytes > 2 * spec.disk_bytes or before.files > 2 * spec.disk_files:
+                note = "refused: the workspace holds more than twice its disk limit"
+                return ExecResult(stdout="", stderr="", code=137, out_of_disk=True, note=note)
+            watchdog = watch.Watchdog(spec, self._workspace, before, self._private_scratch)
+            launch = self._backend.launch(words)
+            return process.run(launch, watchdog, timeout or spec.timeout, spec.output_bytes, stdin, merge)
+
+    def read(self, path: str) -> bytes:
+        """See `Sandbox`. Files larger than `spec.file_bytes` are refused with WorkspacePathError."""
+        parts = relative_parts(path, self._spec.workdir)
+        with self._lock:
+            self._check_open()
+            return folders.read_file(self._workspace, parts, self._spec.file_bytes)
+
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """See `Sandbox`."""
+        parts = relative_parts(path, self._spec.workdir)
+        with self._lock:
+            self._check_open()
+            folders.write_file(self._workspace, parts, data, mode)
+
+    def fork(self) -> LocalSandbox:
+        """See `Sandbox`. Copies every file, so it costs time and disk; sockets an agent left are removed.
+
+        Raises WorkspacePathError when the workspace is too far past its disk limit to be copied.
+        """
+        child = LocalSandbox(self._spec, backend=type(self._backend))
+        try:
+            with self._lock:
+                self._check_open()
+                spec = self._spec
+                files = tree.read(self._workspace, None, 2 * spec.disk_bytes, 2 * spec.disk_files)
+                tree.write(child._workspace, {}, files.entries)
+        except tree.TreeRefusedError as error:
+            child.close()
+            raise WorkspacePathError(f"the workspace cannot be copied: {error}") from error
+        except BaseException:
+            child.close()
+            raise
+        return child
+
+    def close(self) -> None:
+        """See `Sandbox`."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._backend.close()
+                folders.remove_tree(self._folder)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SandboxError("the sandbox is closed; make a new one")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,211 @@
+"""The file system an agent sees: made once per machine from the machine's own programs, and nothing else.
+
+A root holds a Python (the running interpreter's binary and standard library, no site-packages but pytest's own few), a
+shell, coreutils and their like, git, and the shared libraries these need. It holds nothing of this project, whose
+installed package would contain the answers to its own tasks.
+
+Invariants:
+- Its name is a digest of what goes into it, so a changed machine gets a new root and an old one is never altered.
+- It appears whole or not at all: built under a lock in a temporary folder, then renamed. A killed build leaves a
+  temporary folder that the next build removes.
+
+Layout: `<cache>/agentgym-rtmc/roots/<digest>/r` is the agent's `/`. The folder above it is an empty shell around it
+that the `unshare` back end needs to turn the host's root away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentgym_rtmc.environments.sandbox import root_sources
+from agentgym_rtmc.environments.sandbox.base import AGENT_UID
+from agentgym_rtmc.environments.sandbox.root_sources import Sources
+from agentgym_rtmc.errors import SandboxUnavailableError
+
+LAYOUT = 2
+"""Raise it when the same sources should give a different root."""
+JAIL = "r"
+"""Name of the agent's root inside a root folder."""
+WORKDIRS = ("/workspace", "/testbed", "/home/agent")
+"""Places inside where a workspace can appear; the root is read-only, so they exist beforehand."""
+DEVICES = ("null", "zero", "full", "random", "urandom")
+KEEP_DAYS = 30
+"""Roots that nobody has used for so long are removed when a new one is built."""
+
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/home/agent",
+    "USER": "agent",
+    "LOGNAME": "agent",
+    "SHELL": "/bin/sh",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "TERM": "dumb",
+    "PAGER": "cat",
+    # Compiled files carry times and would make equal workspaces differ; hash order would make equal runs differ.
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONNOUSERSITE": "1",
+    "GIT_EXEC_PATH": "/usr/lib/git-core",
+    "GIT_TEMPLATE_DIR": "/usr/share/git-core/templates",
+    "GIT_CONFIG_SYSTEM": "/etc/gitconfig",
+    "GIT_PAGER": "cat",
+    # Equal commands give equal commits, on any day.
+    "GIT_AUTHOR_DATE": "2020-01-01T00:00:00+0000",
+    "GIT_COMMITTER_DATE": "2020-01-01T00:00:00+0000",
+}
+"""Environment of every command in a root; `SandboxSpec.env` is added to it."""
+
+_ETC = {
+    "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{AGENT_UID}:{AGENT_UID}:agent:/home/agent:/bin/sh\n",
+    "group": f"root:x:0:\nagent:x:{AGENT_UID}:\n",
+    "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "hostname": "sandbox\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    "gitconfig": "[user]\n\tname = agent\n\temail = agent@localhost\n[init]\n\tdefaultBranch = main\n"
+    "[core]\n\tpager = cat\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[safe]\n\tdirectory = *\n"
+    "[advice]\n\tdetachedHead = false\n[color]\n\tui = false\n",
+}
+_lock = threading.Lock()
+_ready: dict[Path, Path] = {}
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for this project: `$XDG_CACHE_HOME/agentgym-rtmc`, else `~/.cache/agentgym-rtmc`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "agentgym-rtmc"
+
+
+def ensure_root(cache: Path | None = None) -> Path:
+    """Return the root folder for this machine, building it when it is not there (seconds, about 100 MB).
+
+    Raises SandboxUnavailableError when a program is missing (naming its package) or the cache is not writable.
+    """
+    parent = (cache or cache_folder()) / "roots"
+    with _lock:
+        if parent in _ready and _ready[parent].is_dir():
+            return _ready[parent]
+        try:
+            sources = root_sources.collect(parent)
+            root = parent / f"{LAYOUT}-{sources.digest()[:24]}"
+            if not root.is_dir():
+                with _exclusive(parent):
+                    _remove_leftovers(parent)
+                    if not root.is_dir():  # another process may have built it while we waited
+                        _build(sources, parent, root)
+            os.utime(root)  # says "in use" to `_remove_leftovers`
+        except OSError as error:
+            raise SandboxUnavailableError(
+                f"cannot make the sandbox's root in {parent}: {error}; "
+                "set XDG_CACHE_HOME to a writable folder with 200 MB free"
+            ) from error
+        _ready[parent] = root
+        return root
+
+
+@contextlib.contextmanager
+def _exclusive(parent: Path) -> Iterator[None]:
+    parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(parent / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Remove unfinished builds, which nobody can be making while we hold the lock, and long unused roots."""
+    for entry in parent.iterdir():
+        old = entry.is_dir() and entry.stat().st_mtime < time.time() - KEEP_DAYS * 86400
+        if entry.name.startswith("building-") or old:
+            shutil.rmtree(entry)
+
+
+def _build(sources: Sources, parent: Path, root: Path) -> None:
+    shell = Path(tempfile.mkdtemp(prefix="building-", dir=parent))
+    jail = shell / JAIL
+    for name in ("usr/bin", "usr/lib", "etc", "proc", "dev/shm", "tmp", "mnt", "root", "run", "home"):
+        (jail / name).mkdir(parents=True, exist_ok=True)
+    for workdir in WORKDIRS:
+        (jail / workdir[1:]).mkdir(parents=True, exist_ok=True)
+    # One flat library folder under all the names that loaders of the various distributions look in.
+    for link, target in {
+        "bin": "usr/bin",
+        "sbin": "usr/bin",
+        "lib": "usr/lib",
+        "lib64": "usr/lib",
+        "usr/sbin": "bin",
+        "usr/lib64": "lib",
+        f"usr/lib/{os.uname().machine}-linux-gnu": ".",
+        "usr/local/lib64": "lib",
+        "dev/fd": "/proc/self/fd",
+        "dev/stdin": "/proc/self/fd/0",
+        "dev/stdout": "/proc/self/fd/1",
+        "dev/stderr": "/proc/self/fd/2",
+    }.items():
+        (jail / link).parent.mkdir(parents=True, exist_ok=True)
+        (jail / link).symlink_to(target)
+    for name in DEVICES:
+        (jail / "dev" / name).touch()  # the back end puts the real device on top
+    for name, text in _ETC.items():
+        (jail / "etc" / name).write_text(text)
+    for name in ("usr", "bin", "sbin", "lib", "lib64", "proc"):
+        (shell / name).symlink_to(f"{JAIL}/{name}")
+    for target, source in sorted(sources.files.items()):
+        _copy(source, jail / target)
+    for target, text in sources.texts.items():
+        (jail / target).parent.mkdir(parents=True, exist_ok=True)
+        (jail / target).write_text(text)
+        (jail / target).chmod(0o755)
+    for link, target in sources.links.items():
+        (jail / link).parent.mkdir(parents=True, exist_ok=True)
+        (jail / link).symlink_to(target)
+    (jail / "usr/share/git-core/templates").mkdir(parents=True)
+    _compile(jail / sources.library)
+    _open_up(shell)
+    try:
+        shell.rename(root)
+    except OSError:
+        shutil.rmtree(shell)
+        if not root.is_dir():
+            raise
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy contents and time (compiled Python files are checked against the time of their source)."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    status = source.stat()
+    os.utime(target, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    target.chmod(0o755 if status.st_mode & 0o111 else 0o644)
+
+
+def _compile(library: Path) -> None:
+    """Compile what came without a compiled file, or imports would pay for it in every command."""
+    subprocess.run(
+        [root_sources.interpreter(), "-I", "-S", "-m", "compileall", "-q", "-j", "1", library],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,  # a few templates in the standard library are no valid Python
+    )
+
+
+def _open_up(shell: Path) -> None:
+    """Let every user read the root, whatever the umask was: the agent is not the user who built it."""
+    for folder, _, names in os.walk(shell):
+        Path(folder).chmod(0o755)
+        for name in names:
+            path = Path(folder, name)
+            if not path.is_symlink():
+                path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)

@@ -1,0 +1,176 @@
+"""Measure what a running command uses: processes, memory and disk, also where it tries to hide them.
+
+The kernel's per-process limits (`prlimit`) are exact but do not add up over processes, and say nothing about unlinked
+files, memory files or a folder's total. This watchdog adds those up while the command runs. It looks first after
+`FIRST_LOOK` seconds and then as often as its own cost allows, so short commands pay nothing for it.
+
+Invariant: measuring never follows a link, so a hostile workspace cannot lead it elsewhere, and stops counting once a
+limit is passed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from agentgym_rtmc.environments.sandbox.base import SandboxSpec
+
+FIRST_LOOK = 0.03
+"""Seconds after a command's start at which it is first measured."""
+MAX_DEPTH = 64
+"""Deepest nesting of folders a workspace may have."""
+Limit = Literal["memory", "processes", "disk", "files"]
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """Size of a folder's contents; counting stops as soon as a limit is passed, so the values are then lower bounds."""
+
+    bytes: int
+    files: int
+    too_deep: bool = False
+
+
+def disk_use(folder: Path, max_bytes: int, max_files: int) -> DiskUse:
+    """Add up a folder without following links. Sparse files count with their full size, as copies would."""
+    size = files = 0
+    stack = [(os.open(folder, _FOLDER), 0)]
+    try:
+        while stack:
+            descriptor, depth = stack.pop()
+            try:
+                with os.scandir(descriptor) as entries:
+                    for entry in entries:
+                        with contextlib.suppress(OSError):  # a running command may remove it under our eyes
+                            status = entry.stat(follow_symlinks=False)
+                            files += 1
+                            if stat.S_ISREG(status.st_mode):
+                                size += max(status.st_size, status.st_blocks * 512)
+                            elif stat.S_ISDIR(status.st_mode):
+                                if depth >= MAX_DEPTH:
+                                    return DiskUse(size, files, too_deep=True)
+                                if len(stack) < max_files:
+                                    stack.append((os.open(entry.name, _FOLDER, dir_fd=descriptor), depth + 1))
+                        if size > max_bytes or files > max_files:
+                            return DiskUse(size, files)
+            finally:
+                os.close(descriptor)
+    finally:
+        for descriptor, _ in stack:
+            os.close(descriptor)
+    return DiskUse(size, files)
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids below `pid` (without it), parents before children, as far as they are alive while we look."""
+    found: list[int] = []
+    queue = [pid]
+    while queue:
+        current = queue.pop()
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{current}/task").iterdir():
+                with contextlib.suppress(OSError):
+                    children = [int(word) for word in (task / "children").read_bytes().split()]
+                    found += children
+                    queue += children
+    return found
+
+
+def _anonymous_bytes(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/statm").read_bytes().split()
+    return (int(fields[1]) - int(fields[2])) * _PAGE
+
+
+def _proportional_bytes(pid: int) -> int:
+    """Anonymous memory with pages shared after a fork counted once; slower than `_anonymous_bytes`."""
+    with Path(f"/proc/{pid}/smaps_rollup").open("rb") as file:
+        for line in file:
+            if line.startswith(b"Pss_Anon:"):
+                return int(line.split()[1]) * 1024
+    return _anonymous_bytes(pid)
+
+
+def _unlinked_bytes(pids: list[int]) -> int:
+    """Bytes in files that have no name any more but are held open: removed files and memory files."""
+    seen: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for opened in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    status = opened.stat()
+                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                        seen[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(seen.values())
+
+
+def _scratch_bytes(pid: int, size: int) -> int:
+    """Bytes in the private /tmp and /dev/shm that `pid` sees. While a sandbox is being set up these are still the
+    host's, which are told by their size."""
+    used = 0
+    for folder in ("tmp", "dev/shm"):
+        with contextlib.suppress(OSError):
+            status = os.statvfs(f"/proc/{pid}/root/{folder}")
+            if status.f_blocks * status.f_frsize <= size + _PAGE:
+                used += (status.f_blocks - status.f_bfree) * status.f_frsize
+    return used
+
+
+class Watchdog:
+    """Tells which limit of `spec` a command has passed."""
+
+    def __init__(self, spec: SandboxSpec, workspace: Path, baseline: DiskUse, scratch: bool) -> None:
+        """`baseline` is the workspace's use before the command; `scratch`: its /tmp and /dev/shm are private."""
+        self.spec = spec
+        self._workspace = workspace
+        self._scratch = scratch
+        # A workspace that is already over its limit must still be usable to delete files in it.
+        self._max_bytes = max(spec.disk_bytes, baseline.bytes)
+        self._max_files = max(spec.disk_files, baseline.files)
+        self.next_look = time.monotonic() + FIRST_LOOK
+        """`time.monotonic()` at which `look` wants to be called again."""
+
+    def look(self, pid: int) -> Limit | None:
+        """Measure everything below process `pid` and the workspace; return the first limit passed."""
+        started = time.monotonic()
+        try:
+            return self._processes(pid) or self.disk()
+        finally:
+            now = time.monotonic()
+            self.next_look = now + max(FIRST_LOOK, 10 * (now - started))
+
+    def disk(self) -> Limit | None:
+        """Measure only the workspace."""
+        use = disk_use(self._workspace, self._max_bytes, self._max_files)
+        if use.bytes > self._max_bytes:
+            return "disk"
+        return "files" if use.files > self._max_files or use.too_deep else None
+
+    def _processes(self, pid: int) -> Limit | None:
+        pids = descendants(pid)
+        # The back end's own processes come on top of the agent's: at most three.
+        if len(pids) > self.spec.processes + 3:
+            return "processes"
+        memory = (_scratch_bytes(pids[-1], self.spec.disk_bytes) if pids and self._scratch else 0) + _unlinked_bytes(
+            pids
+        )
+        limit = self.spec.memory_bytes
+        if memory + _total(_anonymous_bytes, pids) <= limit:
+            return None
+        return "memory" if memory + _total(_proportional_bytes, pids) > limit else None
+
+
+def _total(measure: Callable[[int], int], pids: list[int]) -> int:
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it may have ended
+            total += measure(pid)
+    return total
