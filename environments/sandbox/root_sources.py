@@ -56,9 +56,9 @@ LAUNCHERS = ("setpriv", "prlimit", "unshare", "umount")
 LAUNCHER_FOLDER = "usr/lib/launch"
 # fmt: off
 GIT_HELPERS = (
-    "git-sh-setup", "git-sh-i18n", "git-sh-i18n--envsubst", "git-merge-one-file", "git-merge-octopus", "git-merge-
-    resolve", "git-submodule", "git-bisect", "git-filter-branch", "git-request-pull", "git-difftool--helper", "git-
-    mergetool--lib",
+    "git-sh-setup", "git-sh-i18n", "git-sh-i18n--envsubst", "git-merge-one-file", "git-merge-octopus",
+    "git-merge-resolve", "git-submodule", "git-bisect", "git-filter-branch", "git-request-pull", "git-difftool--helper",
+    "git-mergetool--lib",
 )
 # fmt: on
 PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
