@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 
 from agentgym_rtmc.errors import RegistrationError, nearest
+from agentgym_rtmc.extras import missing_extra
 from agentgym_rtmc.tasks import Task, TaskSet
 
 Player = Callable[[Task, str, np.random.Generator], Generator[str, str, None]]
@@ -99,13 +100,18 @@ def find_env(id: str) -> EnvRegistration:
 
 
 def load(reference: str) -> Any:
-    """Import `module:name` and return the object; raises RegistrationError that names what is missing."""
+    """Import `module:name` and return the object.
+
+    Raises RegistrationError naming what is missing, or DependencyError where an extra of this package brings it.
+    """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
         raise RegistrationError(f"{reference!r} is not of the form 'module:name'")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        if (missing := missing_extra(error)) is not None:
+            raise missing from error
         raise RegistrationError(
             f"{reference}: cannot import {error.name!r}; is it installed and on the path?"
         ) from error
