@@ -11,17 +11,17 @@ Invariants:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Space
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from agentgym_rtmc.calls.base import Call, TextProtocol
-from agentgym_rtmc.errors import ProtocolError, TaskError
+from agentgym_rtmc.errors import ConfigError, ProtocolError, TaskError, nearest
 from agentgym_rtmc.tasks import Task, TaskSet
 
 Info = dict[str, JsonValue]
@@ -79,20 +79,31 @@ class Reply:
 class AgentEnv(gymnasium.Env[str, str]):
     """A task, a text protocol and a budget of turns. Subclasses write `begin`, `act` and `grade`.
 
-    `tasks`: the tasks `reset` draws from when no `options={"task": …}` is given. `max_turns`: the agent's budget.
-    The policy's system prompt is `system_prompt`; `protocol` reads its actions.
+    `tasks`: the tasks `reset` draws from when no `options={"task": …}` is given, or a function that loads them the
+    first time they are needed. `max_turns`: the agent's budget. The policy's system prompt is `system_prompt`;
+    `protocol` reads its actions.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}  # type: ignore[misc]
     system_prompt: str
     protocol: TextProtocol
 
-    def __init__(self, tasks: TaskSet | Sequence[Task], max_turns: int, render_mode: str | None = None) -> None:
+    def __init__(
+        self,
+        tasks: TaskSet | Sequence[Task] | Callable[[], Sequence[Task]],
+        max_turns: int,
+        render_mode: str | None = None,
+    ) -> None:
+        if max_turns < 1:
+            raise ConfigError(f"max_turns must be at least 1, not {max_turns}")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ConfigError(f"render_mode {render_mode!r} is unknown{nearest(render_mode, self.metadata['render_modes'])}")
         self.observation_space = UnicodeText()
         self.action_space = UnicodeText()
         self.max_turns = max_turns
         self.render_mode = render_mode
-        self._tasks = tuple(tasks)
+        self._load_tasks = tasks if callable(tasks) else lambda: tuple(tasks)
+        self._tasks: tuple[Task, ...] | None = None
         self._task: Task | None = None
         self._turns = 0
         self._over = True
@@ -117,19 +128,27 @@ class AgentEnv(gymnasium.Env[str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, Info]:
         """Start an episode of `options["task"]` (a Task or its JSON), else of a task drawn by the seed."""
         super().reset(seed=seed)
-        task = (options or {}).get("task")
-        if task is None:
-            if not self._tasks:
-                raise TaskError(f"{type(self).__name__} has no tasks; pass options={{'task': ...}} or tasks=...")
-            task = self._tasks[int(self.np_random.integers(len(self._tasks)))]
-        elif not isinstance(task, Task):
-            task = Task.model_validate(task)
+        task = self._choose_task((options or {}).get("task"))
         self._task = task
         self._turns = 0
         self._over = False
         observation, info = self.begin(task)
         self._last_observation = observation
         return observation, {"task": task.id, **info}
+
+    def _choose_task(self, given: Any) -> Task:
+        if isinstance(given, Task):
+            return given
+        if given is not None:
+            try:
+                return Task.model_validate(given)
+            except ValidationError as error:
+                raise TaskError(f"options['task'] is not a task: {error.errors()[0]['msg']}") from error
+        if self._tasks is None:
+            self._tasks = tuple(self._load_tasks())
+        if not self._tasks:
+            raise TaskError(f"{type(self).__name__} has no tasks; pass options={{'task': ...}} or tasks=...")
+        return self._tasks[int(self.np_random.integers(len(self._tasks)))]
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Carry out one action. `info["reward"]` has the reward by part, `info["parse_error"]` what was unreadable."""
@@ -140,11 +159,9 @@ class AgentEnv(gymnasium.Env[str, str]):
             reply = self.act(self.protocol.parse(str(action)))
         except ProtocolError as error:
             reply = Reply(self.describe_parse_error(str(error)), info={"parse_error": str(error)})
-        parts = dict(reply.reward)
-        if reply.terminated:
-            parts |= self.grade()
         truncated = not reply.terminated and self._turns >= self.max_turns
-        if truncated:
+        parts = dict(reply.reward)
+        if reply.terminated or truncated:
             parts |= self.grade()
         return self._answer(reply.observation, parts, reply.terminated, truncated, reply.info, "turns")
 

@@ -1,0 +1,115 @@
+"""The task set `builtin`: mutants of our own programs, read from the proven manifest.
+
+How the splits are made (a *family* is one program of `programs/*.toml` with all its forms and names):
+
+- `train`: mutants of the training families in several forms (constants, shape); half of them with drawn names.
+- `instances`: other mutants of the same families, in names of their own. None equals a training task up to renaming.
+  For most of them the same bug was trained on in another form or the same line with another bug; that is the point.
+- `heldout`: families never trained on. For watching a training run and for choosing settings.
+- `families`: other families never trained on, like `heldout`. For reporting: nothing is to be chosen by it.
+- `handwritten`: programs as a person wrote them, no drawn names or shapes, of families never trained on.
+
+Every mutant was proven to fail a visible test and a hidden case (`build.py`). A task is public in its statement, its
+buggy source and its visible tests; private are the original, the calls and their expected values, and the edit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from agentgym_rtmc.environments.code_repair.build import manifest_path
+from agentgym_rtmc.environments.code_repair.cases import CallData
+from agentgym_rtmc.environments.code_repair.corpus import corpus_digest
+from agentgym_rtmc.environments.code_repair.mutations import Edit
+from agentgym_rtmc.environments.code_repair.variants import draw_names, rename
+from agentgym_rtmc.errors import ConfigError, TaskError
+from agentgym_rtmc.tasks import Task, TaskSet
+
+SPLITS = ("train", "instances", "heldout", "families", "handwritten")
+_INSTANCE_SHARE = 0.12
+"""Share of the training families' mutants that is kept for `instances`."""
+
+
+def load_builtin(*, limit: int | None = None, renamed: float = 0.5) -> TaskSet:
+    """Load the set. `limit` is the most tasks of a split (an even selection over the families), `renamed` the share of
+    tasks with drawn names (`handwritten` has none). Same options, same tasks.
+
+    Raises TaskError when the manifest does not belong to the programs.
+    """
+    if limit is not None and limit < 1:
+        raise ConfigError(f"limit must be at least 1, not {limit}")
+    if not 0 <= renamed <= 1:
+        raise ConfigError(f"renamed is a share between 0 and 1, not {renamed}")
+    splits: dict[str, list[Task]] = {split: [] for split in SPLITS}
+    known: set[str] = set()
+    for form, edit in _mutants():
+        mutant = edit.apply(form["source"])
+        split = _split(form, edit)
+        if split in ("train", "instances") and mutant in known:
+            continue
+        known.add(mutant)
+        splits[split].append(_task(split, form, edit, mutant, renamed))
+    return TaskSet("builtin", {split: _even(tasks, limit) for split, tasks in splits.items()})
+
+
+@cache
+def read_manifest() -> list[dict[str, Any]]:
+    """Return the rows of the manifest, one per form. Raises TaskError when it is stale."""
+    manifest = json.loads(manifest_path().read_text(encoding="utf-8"))
+    if manifest["programs"] != corpus_digest():
+        raise TaskError(
+            "the manifest does not belong to the programs; "
+            "run python -m agentgym_rtmc.environments.code_repair.build"
+        )
+    forms: list[dict[str, Any]] = manifest["forms"]
+    return forms
+
+
+def _mutants() -> Iterator[tuple[dict[str, Any], Edit]]:
+    for form in read_manifest():
+        for start, end, new, operator in form["edits"]:
+            yield form, Edit(start, end, new, operator)
+
+
+def _split(form: dict[str, Any], edit: Edit) -> str:
+    use: str = form["use"]
+    if use != "train":
+        return use
+    name = f"{form['program']}/{form['form']}/{edit.start}/{edit.new}"
+    share = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32
+    return "instances" if share < _INSTANCE_SHARE else "train"
+
+
+def _task(split: str, form: dict[str, Any], edit: Edit, mutant: str, renamed: float) -> Task:
+    task_id = f"{split}/{form['program']}/{form['form']}/{edit.operator}@{edit.start}:{edit.new}"
+    rng = random.Random(task_id)
+    names = draw_names(form["source"], rng) if split != "handwritten" and rng.random() < renamed else {}
+    calls = [_renamed_call(call, names) for call in form["calls"]]
+    visible = [[calls[number], form["answers"][number]] for number in form["visible"]]
+    return Task(
+        id=task_id,
+        public={"statement": form["about"], "source": rename(mutant, names), "visible": visible},
+        private={
+            "original": rename(form["source"], names),
+            "operator": edit.operator,
+            "calls": calls,
+            "expected": form["answers"],
+        },
+    )
+
+
+def _renamed_call(call: CallData, names: dict[str, str]) -> CallData:
+    first, arguments, *methods = call
+    return [names.get(first, first), arguments, *methods]
+
+
+def _even(tasks: list[Task], limit: int | None) -> list[Task]:
+    """Take `limit` tasks at even distances, which spreads them over the families."""
+    if limit is None or len(tasks) <= limit:
+        return tasks
+    return [tasks[index * len(tasks) // limit] for index in range(limit)]

@@ -1,0 +1,160 @@
+"""`agentgym_rtmc/CodeRepair-v0`: a small program with one planted bug, repaired by shell commands.
+
+Invariants:
+- Commands really run, each in namespaces of its own over the workspace; nothing but files passes between turns.
+- The reward is 1 when all hidden cases are right at the end (submitted or out of turns), else 0, less `turn_cost` a
+  turn. It is judged by `grading.py` from the text of `m.py`; nothing else of the workspace counts.
+- `info["files"]` has the digest of each file that differs from the start (None: deleted), `info["tests"]` what the
+  visible tests printed when they ran in this turn: advisory, an agent can print what it likes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from pydantic import JsonValue
+
+from agentgym_rtmc.calls.base import Call, TextProtocol
+from agentgym_rtmc.calls.shell import ShellProtocol
+from agentgym_rtmc.environments.base import AgentEnv, Info, Reply
+from agentgym_rtmc.environments.code_repair.desk import Desk
+from agentgym_rtmc.environments.code_repair.grading import judge
+from agentgym_rtmc.environments.code_repair.workspace import PROGRAM, content_digest, start_files, system_prompt
+from agentgym_rtmc.errors import ConfigError
+from agentgym_rtmc.registration import load_task_set
+from agentgym_rtmc.tasks import Task, TaskSet
+
+ENV_ID = "agentgym_rtmc/CodeRepair-v0"
+SUBMIT = "submit"
+_EDITING = re.compile(r"\bsed\b[^|;&]* -\w*i|>|\b(?:tee|patch|mv|cp|rm|ed|dd|truncate|git apply)\b")
+_OWN_TESTS = re.compile(r"^(\d+)/(\d+) (?:PASS|FAIL)", re.MULTILINE)
+_PYTEST = re.compile(r"(\d+) (passed|failed|error)")
+
+
+@lru_cache(maxsize=32)
+def _load(task_set: str, options: tuple[tuple[str, Any], ...]) -> TaskSet:
+    return load_task_set(ENV_ID, task_set, **dict(options))
+
+
+class CodeRepairEnv(AgentEnv):
+    """Options, beside `render_mode`:
+
+    task_set, split, task_options: where `reset` takes tasks from when none is given. max_turns: the agent's budget.
+    output_limit: most characters of a command's output that are shown. command_seconds: a command's time limit.
+    turn_cost: subtracted from the reward each turn. notes: tell when an edit changed nothing or led to an earlier state.
+    """
+
+    def __init__(
+        self,
+        *,
+        task_set: str = "builtin",
+        split: str = "train",
+        task_options: Mapping[str, Any] | None = None,
+        max_turns: int = 8,
+        output_limit: int = 600,
+        command_seconds: float = 5.0,
+        turn_cost: float = 0.0,
+        notes: bool = True,
+        prompt: str = "v1",
+        render_mode: str | None = None,
+    ) -> None:
+        options = tuple(sorted((task_options or {}).items()))
+        super().__init__(lambda: _load(task_set, options).split(split), max_turns, render_mode)
+        if output_limit < 40:
+            raise ConfigError(f"output_limit must be at least 40 characters, not {output_limit}")
+        if command_seconds <= 0 or turn_cost < 0:
+            raise ConfigError(f"command_seconds {command_seconds} must be positive, turn_cost {turn_cost} not negative")
+        self.system_prompt = system_prompt(prompt)
+        self.protocol: TextProtocol = ShellProtocol()
+        self._output_limit = output_limit
+        self._command_seconds = command_seconds
+        self._turn_cost = turn_cost
+        self._notes = notes
+        self._desk = Desk(command_seconds)
+        self._states: dict[tuple[tuple[str, str | None], ...], int] = {}
+
+    def begin(self, task: Task) -> tuple[str, Info]:
+        """Lay out the workspace; the first observation is what `m.py` should do and the list of files."""
+        self._desk.reset(start_files(task))
+        self._states = {(): 0}
+        return f"m.py: {task.public.get('statement', '')}\nfiles: m.py t.py", {"files": {}}
+
+    def act(self, calls: tuple[Call, ...]) -> Reply:
+        """Run the one command of a turn."""
+        cost = {"turns": -self._turn_cost} if self._turn_cost else {}
+        command = calls[0].arguments.get("command") if len(calls) == 1 and calls[0].name == "shell" else None
+        if not isinstance(command, str):
+            return Reply("[one shell command a turn]", cost)
+        if command.strip() == SUBMIT:
+            return Reply("[submitted]", cost, terminated=True, info={"files": self._changed()})
+        result = self._desk.run(command)
+        files = self._changed()
+        info: Info = {"files": dict(files), "exit_code": result.code}
+        tests = read_tests(command, result.stdout)
+        if tests is not None:
+            info["tests"] = tests
+        lines = [clip(result.stdout.rstrip("\n"), self._output_limit)] if result.stdout.strip() else []
+        if result.note:
+            lines.append(f"[{result.note}]")
+            info["killed"] = result.note
+        if self._notes and _EDITING.search(command):
+            lines += self._note(files)
+        self._states.setdefault(tuple(sorted(files.items())), self._turns)
+        if not lines:
+            lines = [f"[exit code {result.code}]" if result.code else "[ok]"]
+        return Reply("\n".join(lines), cost, info=info)
+
+    def grade(self) -> Mapping[str, float]:
+        """Judge `m.py` as it stands."""
+        assert self._task is not None
+        return {"solved": float(judge(self._task, self._desk.read(PROGRAM)).solved)}
+
+    def close(self) -> None:
+        """Free the workspace."""
+        self._desk.close()
+
+    def _changed(self) -> dict[str, str | None]:
+        return {
+            path: None if data is None else content_digest(data) for path, data in sorted(self._desk.changes().items())
+        }
+
+    def _note(self, files: Mapping[str, str | None]) -> Sequence[str]:
+        turn = self._states.get(tuple(sorted(files.items())))
+        if turn is None:
+            return ()
+        return ["[nothing changed]"] if turn == 0 else [f"[same files as after turn {turn}]"]
+
+
+def clip(text: str, limit: int) -> str:
+    """Shorten text to its head and tail with a note between; at most `limit` characters beside the note.
+
+    >>> clip("abcdefghij", 4)
+    'ab\\n[... 6 characters left out ...]\\nij'
+    """
+    if len(text) <= limit:
+        return text
+    head = limit // 2
+    tail = limit - head
+    return f"{text[:head]}\n[... {len(text) - limit} characters left out ...]\n{text[-tail:]}"
+
+
+def read_tests(command: str, output: str) -> JsonValue:
+    """Read the last outcome of the visible tests from a command's output; None when they did not run.
+
+    >>> read_tests("python t.py", "4/6 FAIL f(1) got 2 want 3")
+    {'passed': 4, 'total': 6}
+    """
+    if "t.py" not in command and "pytest" not in command:
+        return None
+    own = _OWN_TESTS.findall(output)
+    if own:
+        passed, total = map(int, own[-1])
+        return {"passed": passed, "total": total}
+    if "pytest" in command:
+        counts = {word: int(number) for number, word in _PYTEST.findall(output)}
+        if counts:
+            return {"passed": counts.get("passed", 0), "total": sum(counts.values())}
+    return None

@@ -1,0 +1,83 @@
+"""Scripted agents for CodeRepair: one that knows the repair, and one that searches for it and often fails.
+
+Invariant: both are functions of (task, observations, rng). Actions are in the environment's own protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+from agentgym_rtmc.calls.base import Call
+from agentgym_rtmc.calls.shell import ShellProtocol
+from agentgym_rtmc.environments.code_repair.mutations import OPERATORS, Edit
+from agentgym_rtmc.environments.code_repair.repairs import difference, edit_command, find_repairs, sed_script
+from agentgym_rtmc.errors import TaskError
+from agentgym_rtmc.tasks import Task
+
+SUBMIT = "submit"
+_PROTOCOL = ShellProtocol()
+# How common each kind of bug is among the tasks; kinds with many places get little for each place.
+_WEIGHTS = dict.fromkeys(OPERATORS, 1.0) | {"compare": 2.0, "wrong_variable": 1.5, "wrong_index": 1.5, "arithmetic": 1.5}
+
+
+def write_action(command: str) -> str:
+    """Return a command as the text of an action."""
+    return _PROTOCOL.render(Call(name="shell", arguments={"command": command}))
+
+
+def true_repair(task: Task) -> str:
+    """Return the sed script that restores the original. Raises TaskError for a task without one."""
+    source, original = task.public.get("source"), task.private.get("original")
+    if not isinstance(source, str) or not isinstance(original, str):
+        raise TaskError(f"task {task.id!r} has no public 'source' or private 'original'; players need both")
+    return sed_script(source, difference(source, original))
+
+
+def reference(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
+    """Make the right edit, then submit."""
+    yield write_action(edit_command(true_repair(task)))
+    yield write_action(SUBMIT)
+
+
+def demonstrator(
+    task: Task,
+    observation: str,
+    rng: np.random.Generator,
+    *,
+    hint: float = 0.14,
+    repeat: float = 0.25,
+    give_up: float = 0.2,
+) -> Generator[str, str, None]:
+    """Look, run the tests, then guess single edits until the tests pass or patience ends.
+
+    `hint` is the probability that a guess is the right edit, `repeat` that an earlier guess is tried again, `give_up`
+    that the agent submits without a pass; each is drawn anew every turn.
+    """
+    source, answer = str(task.public["source"]), true_repair(task)
+    repairs = find_repairs(source)
+    chances = _chances(repairs)
+    if rng.random() < 0.7:
+        seen = yield write_action("cat m.py; python t.py")
+    else:
+        yield write_action("cat m.py")
+        seen = yield write_action("python t.py")
+    tried: list[str] = []
+    while "PASS" not in seen and rng.random() >= give_up:
+        if tried and rng.random() < repeat:
+            script = tried[int(rng.integers(len(tried)))]
+        elif rng.random() < hint or not repairs:
+            script = answer
+        else:
+            script = sed_script(source, repairs[int(rng.choice(len(repairs), p=chances))])
+        tried.append(script)
+        seen = yield write_action(edit_command(script))
+    yield write_action(SUBMIT)
+
+
+def _chances(repairs: tuple[Edit, ...]) -> np.ndarray:
+    """Shape: (repairs,), summing to 1: every kind of bug by its weight, its places evenly."""
+    kinds = [edit.operator for edit in repairs]
+    weights = np.array([_WEIGHTS[kind] / kinds.count(kind) for kind in kinds])
+    return weights / weights.sum() if len(weights) else weights
