@@ -101,6 +101,28 @@ def give_to_agent(descriptor: int) -> None:
         os.fchown(descriptor, AGENT_UID, AGENT_UID)
 
 
+@contextlib.contextmanager
+def opened_up(name: str | Path, mode: int, need: int, folder: int | None = None) -> Iterator[None]:
+    """For a moment, give us rights `need` on a file or folder that its owner, which we are too, closed to itself.
+
+    Safe while the agent's command runs: what is opened up is what was looked at, whatever takes its name meanwhile.
+    Root passes anyway.
+    """
+    if mode & need == need or os.geteuid() == 0:
+        yield
+        return
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    path = Path(f"/proc/self/fd/{descriptor}")
+    try:
+        path.chmod(mode & 0o777 | need)
+        try:
+            yield
+        finally:
+            path.chmod(mode & 0o777)
+    finally:
+        os.close(descriptor)
+
+
 def new_workspace(parent: Path) -> Path:
     """Make an empty folder `parent/workspace` that belongs to the agent."""
     workspace = parent / "workspace"

@@ -159,7 +159,11 @@ class LocalSandbox:
                 return ExecResult(stdout="", stderr="", code=137, out_of_disk=True, note=note)
             watchdog = watch.Watchdog(spec, self._workspace, before, self._private_scratch)
             launch = self._backend.launch(words)
-            return process.run(launch, watchdog, timeout or spec.timeout, spec.output_bytes, stdin, merge)
+            try:
+                seconds = spec.timeout if timeout is None else timeout
+                return process.run(launch, watchdog, seconds, spec.output_bytes, stdin, merge)
+            finally:
+                self._workspace.chmod(0o755)  # the agent owns it and may have closed it
 
     def read(self, path: str) -> bytes:
         """See `Sandbox`. Files larger than `spec.file_bytes` are refused with WorkspacePathError."""

@@ -26,12 +26,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentgym_rtmc.environments.sandbox import root_sources
+from agentgym_rtmc.environments.sandbox import root_sources, tree
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID
 from agentgym_rtmc.environments.sandbox.root_sources import Sources
 from agentgym_rtmc.errors import SandboxUnavailableError
 
-LAYOUT = 2
+LAYOUT = 3
 """Raise it when the same sources should give a different root."""
 JAIL = "r"
 """Name of the agent's root inside a root folder."""
@@ -203,8 +203,9 @@ def _compile(library: Path) -> None:
 
 def _open_up(shell: Path) -> None:
     """Let every user read the root, whatever the umask was: the agent is not the user who built it."""
-    for folder, _, names in os.walk(shell):
+    for folder, _, names in os.walk(shell, topdown=False):
         Path(folder).chmod(0o755)
+        os.utime(folder, (tree.EPOCH, tree.EPOCH))  # `ls -l /` says the same on any day
         for name in names:
             path = Path(folder, name)
             if not path.is_symlink():

@@ -28,7 +28,7 @@ COREUTILS = (
     "fold", "groups", "head", "hostid", "id", "install", "join", "link", "ln", "logname", "ls", "md5sum", "mkdir",
     "mkfifo", "mktemp", "mv", "nice", "nl", "nohup", "nproc", "numfmt", "od", "paste", "pathchk", "pr", "printenv",
     "printf", "ptx", "pwd", "readlink", "realpath", "rm", "rmdir", "seq", "sha1sum", "sha224sum", "sha256sum",
-    "sha384sum", "sha512sum", "shred", "shuf", "sleep", "sort", "split", "stat", "stdbuf", "stty", "sum", "sync",
+    "sha384sum", "sha512sum", "shred", "shuf", "sleep", "sort", "split", "stat", "stty", "sum", "sync",
     "tac", "tail", "tee", "test", "timeout", "touch", "tr", "true", "truncate", "tsort", "tty", "uname", "unexpand",
     "uniq", "unlink", "vdir", "wc", "who", "whoami", "yes", "[",
 )

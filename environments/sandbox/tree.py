@@ -9,11 +9,10 @@ Invariant: only called while no command runs on the folder.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -106,12 +105,12 @@ class _Reader:
             raise TreeRefusedError("it holds more than its limit")
         if kind == stat.S_IFDIR:
             self.entries[path] = Entry(mode, b"", _NOTHING)
-            with _accessible(name, descriptor, status.st_mode, 0o700):
+            with folders.opened_up(name, status.st_mode, 0o700, descriptor):
                 self.read_folder(os.open(name, _FOLDER, dir_fd=descriptor), path + "/")
             return
         if kind == stat.S_IFREG:
             with (
-                _accessible(name, descriptor, status.st_mode, 0o400),
+                folders.opened_up(name, status.st_mode, 0o400, descriptor),
                 os.fdopen(os.open(name, _FILE, dir_fd=descriptor), "rb", buffering=0) as file,
             ):
                 data = file.readall()
@@ -128,17 +127,6 @@ class _Reader:
         self.entries[path] = old if old is not None and same else make_entry(mode, data)
         if status.st_mtime_ns != _EPOCH_NS:
             _reset_time(name, descriptor)
-
-
-@contextlib.contextmanager
-def _accessible(name: str, descriptor: int, mode: int, need: int) -> Iterator[None]:
-    """Open up what the agent closed to its owner, which we are, for a moment. Root passes anyway."""
-    closed = mode & need != need and os.geteuid() != 0
-    if closed:
-        os.chmod(name, mode & 0o777 | need, dir_fd=descriptor)
-    yield
-    if closed:
-        os.chmod(name, mode & 0o777, dir_fd=descriptor)
 
 
 def _reset_time(name: str, descriptor: int) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from agentgym_rtmc.environments.sandbox import folders
 from agentgym_rtmc.environments.sandbox.base import SandboxSpec
 
 FIRST_LOOK = 0.03
@@ -42,32 +43,46 @@ class DiskUse:
 
 def disk_use(folder: Path, max_bytes: int, max_files: int) -> DiskUse:
     """Add up a folder without following links. Sparse files count with their full size, as copies would."""
-    size = files = 0
-    stack = [(os.open(folder, _FOLDER), 0)]
-    try:
-        while stack:
-            descriptor, depth = stack.pop()
-            try:
-                with os.scandir(descriptor) as entries:
-                    for entry in entries:
-                        with contextlib.suppress(OSError):  # a running command may remove it under our eyes
-                            status = entry.stat(follow_symlinks=False)
-                            files += 1
-                            if stat.S_ISREG(status.st_mode):
-                                size += max(status.st_size, status.st_blocks * 512)
-                            elif stat.S_ISDIR(status.st_mode):
-                                if depth >= MAX_DEPTH:
-                                    return DiskUse(size, files, too_deep=True)
-                                if len(stack) < max_files:
-                                    stack.append((os.open(entry.name, _FOLDER, dir_fd=descriptor), depth + 1))
-                        if size > max_bytes or files > max_files:
-                            return DiskUse(size, files)
-            finally:
-                os.close(descriptor)
-    finally:
-        for descriptor, _ in stack:
+    count = _Count(max_bytes, max_files)
+    with contextlib.suppress(_EnoughError), folders.opened_up(folder, folder.lstat().st_mode, 0o700):
+        count.add(os.open(folder, _FOLDER), 0)
+    return DiskUse(count.bytes, count.files, count.too_deep)
+
+
+class _EnoughError(Exception):
+    """Counting can stop."""
+
+
+class _Count:
+    def __init__(self, max_bytes: int, max_files: int) -> None:
+        self.bytes = self.files = 0
+        self.too_deep = False
+        self._max_bytes = max_bytes
+        self._max_files = max_files
+
+    def add(self, descriptor: int, depth: int) -> None:
+        """Count what is in an open folder, and close it."""
+        try:
+            if depth > MAX_DEPTH:
+                self.too_deep = True
+                raise _EnoughError
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):  # a running command may remove it under our eyes
+                        self._add_entry(descriptor, entry, depth)
+        finally:
             os.close(descriptor)
-    return DiskUse(size, files)
+
+    def _add_entry(self, folder: int, entry: os.DirEntry[str], depth: int) -> None:
+        status = entry.stat(follow_symlinks=False)
+        self.files += 1
+        if stat.S_ISREG(status.st_mode):
+            self.bytes += max(status.st_size, status.st_blocks * 512)
+        if self.bytes > self._max_bytes or self.files > self._max_files:
+            raise _EnoughError
+        if stat.S_ISDIR(status.st_mode):
+            with folders.opened_up(entry.name, status.st_mode, 0o700, folder):
+                self.add(os.open(entry.name, _FOLDER, dir_fd=folder), depth + 1)
 
 
 def descendants(pid: int) -> list[int]:
