@@ -11,6 +11,8 @@ from agentgym_rtmc.signatures.base import (
 )
 
 register_signature("operations", "agentgym_rtmc.signatures.operations:OperationsSignature")
+register_signature("edits", "agentgym_rtmc.signatures.edits:EditsSignature")
+register_signature("workspace", "agentgym_rtmc.signatures.edits:workspace")
 
 __all__ = [
     "EpisodeKeys",

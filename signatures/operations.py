@@ -1,0 +1,215 @@
+"""The operations signature: the state is what has been seen and done so far, the action what a turn does.
+
+After the paper's table, as restated in `docs/signatures.md`. State: an order-invariant, cumulative record of operations
+per file (`Vf` whole view, `V[b]` views in buckets, `S` search, `C` create, `M` modify, `I` insert) and flags (failed
+and passed tests). Action: `category[:scope]@target[:ok|error]`, several operations of one turn joined by `+`.
+
+Invariants:
+- A file taken back (`git checkout -- f`) loses its edits from the record: a reverted edit meets the start again.
+- Linear: a turn costs time in its own operations; a file's part of the state key is digested when it changes, and the
+  key is the sum of those digests, so its cost does not grow with the record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from agentgym_rtmc.episodes import Opening, Turn
+from agentgym_rtmc.errors import SignatureError
+from agentgym_rtmc.signatures.shell_commands import DEFAULT_ROOT
+from agentgym_rtmc.signatures.shell_operations import Operation
+from agentgym_rtmc.signatures.tools import read_call
+
+Level = Literal["exact", "bucket", "file"]
+BUCKET = 100
+"""Lines per bucket of a partial view."""
+_MASK = (1 << 64) - 1
+_EDITS = ("C", "M", "I", "D")
+
+
+def short_digest(value: Any, length: int = 12) -> str:
+    """Digest a JSON value into `length` hexadecimal digits; equal values have equal digests on every machine."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()[:length]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What has been done. `files`: path -> marks; `sum` combines the digests of all files (order does not matter)."""
+
+    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    sum: int = 0
+    tests: str = ""
+
+
+class OperationsSignature:
+    """State: the record of operations. Action: the turn's operations.
+
+    `level`: `exact` keeps line ranges and patterns, `bucket` views in hundreds of lines and searches by place, `file`
+    only which kind of operation touched which file. `content_hashes`: edits carry a digest of their content (default:
+    at level `exact`); `outcome`: the action key ends in `:ok` or `:error`, read from the turn's info or observation;
+    `tests`: the last failed and passed counts are part of the state. `root` is where shell commands start.
+    """
+
+    def __init__(
+        self,
+        level: Level = "exact",
+        content_hashes: bool | None = None,
+        outcome: bool = False,
+        tests: bool = True,
+        root: str = DEFAULT_ROOT,
+    ) -> None:
+        if level not in ("exact", "bucket", "file"):
+            raise SignatureError(f"level {level!r} is none of 'exact', 'bucket', 'file'")
+        self._level = level
+        self._hashes = level == "exact" if content_hashes is None else content_hashes
+        self._outcome = outcome
+        self._tests = tests
+        self._root = root
+
+    def start(self, opening: Opening) -> Record:
+        """Return the empty record."""
+        return Record()
+
+    def action_key(self, turn: Turn) -> str:
+        """Name the turn's operations, in order; `unparsed` where no call could be read."""
+        if not turn.calls:
+            return "unparsed"
+        names = [self._name(operation) for operation in self._operations(turn)]
+        key = "+".join(dict.fromkeys(names)) or "think"
+        if len(key) > 200:
+            key = f"{key[:160]}…{short_digest(key)}"
+        return key + (f":{outcome_of(turn)}" if self._outcome else "")
+
+    def advance(self, state: Record, turn: Turn) -> Record:
+        """Add the turn's operations."""
+        files = dict(state.files)
+        total = state.sum
+        touched: set[str] = set()
+        for operation in self._operations(turn):
+            if operation.category == "revert":
+                for path in _covered(operation.paths, files):
+                    files[path] = frozenset(m for m in files[path] if not m.startswith(_EDITS) or m == "C")
+                    touched.add(path)
+                continue
+            mark = self._mark(operation)
+            if mark:
+                for path in operation.paths or (".",):
+                    files[path] = files.get(path, frozenset()) | {mark}
+                    touched.add(path)
+        for path in touched:
+            total = (total - _digest(path, state.files.get(path)) + _digest(path, files.get(path))) & _MASK
+        tests = tests_of(turn) if self._tests else ""
+        return replace(state, files=files, sum=total, tests=tests or state.tests)
+
+    def state_key(self, state: Record) -> str:
+        """Return the digest of the record; `start` before anything is known."""
+        key = f"{state.sum:016x}" if state.sum else "start"
+        return f"{key}/{state.tests}" if state.tests else key
+
+    def _operations(self, turn: Turn) -> list[Operation]:
+        return [operation for call in turn.calls for operation in read_call(call, self._root)]
+
+    def _name(self, operation: Operation) -> str:
+        category = _CATEGORIES.get(operation.category, operation.category)
+        target = ",".join(operation.paths)
+        scope = ""
+        if self._level == "exact":
+            scope = self._exact_scope(operation)
+        elif self._level == "bucket" and operation.view is not None:
+            scope = _view_scope(operation, BUCKET)
+        elif self._hashes and operation.category in _HASHED:
+            scope = short_digest(operation.detail, 4)
+        if not target:
+            target = "" if scope or self._level == "exact" else operation.line.text.split(" ")[0]
+        return f"{category}{':' + scope if scope else ''}@{target}"
+
+    def _exact_scope(self, operation: Operation) -> str:
+        if operation.view is not None:
+            return _view_scope(operation, 1)
+        if operation.category in _HASHED:
+            return short_digest(operation.detail, 8) if self._hashes else ""
+        if operation.category == "revert":
+            return ""
+        return _short(operation.line.flat())
+
+    def _mark(self, operation: Operation) -> str:
+        category = operation.category
+        hashed = f":{short_digest(operation.detail, 8)}" if self._hashes else ""
+        if category == "view":
+            if self._level == "file":
+                return "V"
+            return f"V[{_view_scope(operation, BUCKET if self._level == 'bucket' else 1)}]"
+        if category in ("search", "list", "inspect"):
+            return (
+                ""
+                if category == "inspect"
+                else "S" + (f":{_short(operation.detail)}" if self._level == "exact" else "")
+            )
+        marks = {"create": "C", "append": "I", "insert": "I", "modify": "M", "delete": "D", "move": "D"}
+        return marks[category] + hashed if category in marks else ""
+
+
+_HASHED = ("create", "append", "modify", "insert")
+_CATEGORIES = {"list": "search", "inspect": "view", "append": "insert", "move": "fileop", "delete": "fileop",
+               "vcs": "fileop", "say": "think", "other": "execute"}  # fmt: skip
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 and "\n" not in text else short_digest(text)
+
+
+def _view_scope(operation: Operation, size: int) -> str:
+    view = operation.view
+    if view is None or (view.ranges is None and view.tail is None):
+        return "f" if view is not None else _short(operation.detail)
+    if view.ranges is None:
+        return f"-{view.tail if size == 1 else -(-(view.tail or 1) // size) * size}"
+    out: list[str] = []
+    for first, last in view.ranges:
+        low = (first - 1) // size if size > 1 else first
+        high = "" if last is None else (last - 1) // size if size > 1 else last
+        out.append(f"{low}" if high == low else f"{low}-{high}")
+    return ",".join(dict.fromkeys(out))
+
+
+def _digest(path: str, marks: frozenset[str] | None) -> int:
+    if not marks:
+        return 0
+    text = "\0".join([path, *sorted(marks)])
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest())
+
+
+def _covered(paths: tuple[str, ...], files: Mapping[str, frozenset[str]]) -> list[str]:
+    return [f for f in files if any(p == "." or f == p or f.startswith(p.rstrip("/") + "/") for p in paths)]
+
+
+def tests_of(turn: Turn) -> str:
+    """The turn's failed and passed counts as `f<failed>p<passed>`, from `info["tests"]`; "" where no test ran."""
+    given = turn.info.get("tests")
+    if given is None:
+        return ""
+    if isinstance(given, Mapping):
+        counts = [given.get(name) for name in ("failed", "passed")]
+        numbers = [len(c) if isinstance(c, list) else c for c in counts]
+        if all(isinstance(n, int) for n in numbers):
+            return f"f{numbers[0]}p{numbers[1]}"
+    return short_digest(given, 8)
+
+
+_ERROR = re.compile(
+    r"^(?:\S*(?:Error|Exception)\b|Traceback \(most recent|.*: (?:No such file|command not found))", re.MULTILINE
+)
+
+
+def outcome_of(turn: Turn) -> Literal["ok", "error"]:
+    """Whether a turn went well: by `info["exit_code"]` where given, else by the observation."""
+    code = turn.info.get("exit_code")
+    if isinstance(code, int) and not isinstance(code, bool):
+        return "error" if code else "ok"
+    return "error" if _ERROR.search(turn.observation[:20_000]) else "ok"

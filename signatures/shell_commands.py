@@ -1,0 +1,70 @@
+"""Shell commands in one spelling: commands with one effect get one text, commands with different effects never do.
+
+The effect of a command is the file tree after it, the files and lines it disclosed, and the tests it ran.
+
+Invariants:
+- `canonical_command` never raises, is linear in practice (bounded loops are unrolled) and idempotent: its result is
+  itself a command, with the same effect when run at the root.
+- What cannot be parsed is returned as it is, without surrounding white space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from agentgym_rtmc.signatures.shell import parse
+from agentgym_rtmc.signatures.shell_operations import Item, Operation, idle, script_line
+from agentgym_rtmc.signatures.shell_scripts import Interpreter
+from agentgym_rtmc.signatures.shell_text import Line
+from agentgym_rtmc.signatures.shell_words import Place
+
+DEFAULT_ROOT = "/testbed"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A command read: its canonical text, its operations in order, and whether it could be parsed."""
+
+    text: str
+    operations: tuple[Operation, ...]
+    parsed: bool = True
+
+
+def canonical_command(text: str, root: str = DEFAULT_ROOT) -> str:
+    """Return the canonical spelling of a shell command.
+
+    `root` is the folder the command starts in; paths below it are written relative to it.
+
+    >>> canonical_command("cd /testbed && nl -ba ./pkg/m.py | sed -n '5,9p' 2>/dev/null || true")
+    "sed -n 5,9p pkg/m.py"
+    """
+    return read_command(text, root).text
+
+
+@lru_cache(maxsize=4096)
+def read_command(text: str, root: str = DEFAULT_ROOT) -> Reading:
+    """Read a command; see `Reading`."""
+    stripped = text.replace("\r\n", "\n").strip()
+    tree = parse(stripped)
+    if tree is None:
+        return Reading(stripped, (Operation("other", Line(stripped), detail=stripped),), parsed=False)
+    place = Place(root=root.rstrip("/") or "/")
+    items = Interpreter().script(tree, place)
+    if not items:
+        moved = place.directory not in ("", None)
+        items = [Item(";", replace(idle(f"cd {place.path_text_of_directory()}"), idle=False) if moved else idle())]
+    line = script_line(items)
+    return Reading(line.flat(), tuple(_leaves(items)))
+
+
+def _leaves(items: list[Item]) -> list[Operation]:
+    out: list[Operation] = []
+    pending = [item.operation for item in reversed(items)]
+    while pending:
+        operation = pending.pop()
+        if operation.parts:
+            pending.extend(reversed(operation.parts))
+        else:
+            out.append(operation)
+    return out

@@ -1,0 +1,194 @@
+"""Pipelines: stages that only cut out lines are folded into the command before them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from agentgym_rtmc.signatures.shell_heredocs import Heredoc
+from agentgym_rtmc.signatures.shell_operations import Item, Operation, View, as_one, combine, idle, viewing, within
+from agentgym_rtmc.signatures.shell_redirects import redirected, streams, writing
+from agentgym_rtmc.signatures.shell_simple import _content, simple_operation
+from agentgym_rtmc.signatures.shell_text import Line, word_text
+from agentgym_rtmc.signatures.shell_tree import Node, Pipeline, Redirect, Simple, Word, text_word
+from agentgym_rtmc.signatures.shell_words import Place, expand_braces, shape
+
+_FILTERS = {
+    "head",
+    "tail",
+    "cat",
+    "less",
+    "more",
+    "grep",
+    "egrep",
+    "fgrep",
+    "sed",
+    "awk",
+    "sort",
+    "uniq",
+    "wc",
+    "cut",
+    "tr",
+    "nl",
+    "tac",
+}
+_TAKES_FILE = {"grep", "egrep", "fgrep", "wc", "sed", "awk", "sort", "uniq", "cut", "head", "tail"}
+
+StatementReader = Callable[[Node, Place], "list[Item]"]
+
+
+def read_pipeline(node: Pipeline, place: Place, run: StatementReader) -> Operation:
+    """Read a pipeline. Every stage runs in a subshell, so `place` does not change."""
+    current: Operation | None = None
+    content: str | None = None
+    stages = [_merge_errors(stage, both) for stage, both in zip(node.stages, node.both, strict=True)]
+    for index, stage in enumerate(stages):
+        last = index == len(stages) - 1
+        inner = place.copy()
+        if current is None and content is None:
+            content = _fixed_content(stage, inner)
+            if content is not None:
+                continue
+            current = _stage(stage, inner, run, piped=not last)
+            continue
+        if current is None:
+            assert content is not None
+            if _is_identity(stage):
+                continue
+            tee = _tee(stage)
+            if tee is not None:
+                current = writing(content, tee[0], tee[1], inner)
+                continue
+            current = _fed(stage, content, inner, run, piped=not last)
+            continue
+        current = _through(current, stage, inner, run, last)
+    return current if current is not None else idle()
+
+
+def _merge_errors(stage: Node, both: bool) -> Node:
+    if both and isinstance(stage, Simple):
+        return replace(stage, redirects=(*stage.redirects, Redirect(">&", 2, text_word("1"))))
+    return stage
+
+
+def _words(stage: Node, place: Place) -> tuple[Word, ...]:
+    if not isinstance(stage, Simple):
+        return ()
+    return tuple(w for word in stage.words for w in expand_braces(place.expand(word)))
+
+
+def _head(stage: Node) -> str:
+    return (stage.words[0].literal or "").rpartition("/")[2] if isinstance(stage, Simple) and stage.words else ""
+
+
+def _fixed_content(stage: Node, place: Place) -> str | None:
+    if not isinstance(stage, Simple) or stage.assignments:
+        return None
+    to = streams(stage.redirects)
+    words = _words(stage, place)
+    if not words or to.out is not None or words[0].literal is None:
+        return None
+    return _content(words[0].literal, words[1:], to.stdin, place)
+
+
+def _stage(stage: Node, place: Place, run: StatementReader, piped: bool) -> Operation:
+    words = _words(stage, place)
+    if (
+        isinstance(stage, Simple)
+        and words
+        and words[0].literal not in (None, "echo", "printf", "bash", "sh", "cd", "set", "export")
+    ):
+        head = words[0].literal or ""
+        folder, _, name = head.rpartition("/")
+        head = name if folder in ("/bin", "/usr/bin") else head
+        assignments = tuple((name, place.expand(value)) for name, value in stage.assignments)
+        from agentgym_rtmc.signatures.shell_simple import _unwrapped
+
+        words, assignments = _unwrapped(words, assignments)
+        return simple_operation(words[0].literal or head, words, assignments, stage.redirects, place, piped)
+    items = run(stage, place)
+    return as_one(items).operation
+
+
+def _fed(stage: Node, content: str, place: Place, run: StatementReader, piped: bool) -> Operation:
+    """A stage that reads fixed text."""
+    if content.endswith("\n") and isinstance(stage, Simple) and streams(stage.redirects).stdin is None:
+        fed = replace(stage, redirects=(Redirect("<<", heredoc=Heredoc(content, expand=False)), *stage.redirects))
+        return _stage(fed, place, run, piped)
+    source = Operation("say", Line(f"printf %s {word_text(text_word(content))}"), reads=True)
+    return _piped(source, _stage(stage, place, run, piped))
+
+
+def _is_identity(stage: Node) -> bool:
+    """`cat`, `cat -n`, `nl -ba`, pagers: the same lines again."""
+    if not isinstance(stage, Simple) or stage.assignments or streams(stage.redirects).out is not None:
+        return False
+    if streams(stage.redirects).stdin is not None or _head(stage) not in ("cat", "nl", "less", "more"):
+        return False
+    options = [shape(word) for word in stage.words[1:]]
+    if _head(stage) == "nl":
+        return all(re.fullmatch(r"-(?:ba|b|a|w\d*|s.*|v\d*|n\w*)|a|\d+|\s*", option) for option in options)
+    return all(re.fullmatch(r"-[nbuRFX]+|-", option) for option in options)
+
+
+def _tee(stage: Node) -> tuple[Word, bool] | None:
+    if _head(stage) != "tee" or not isinstance(stage, Simple):
+        return None
+    operands = [w for w in stage.words[1:] if not shape(w).startswith("-")]
+    options = {shape(w) for w in stage.words[1:] if shape(w).startswith("-")}
+    if len(operands) != 1 or not options <= {"-a", "--append"} or isinstance(streams(stage.redirects).out, Word):
+        return None
+    return operands[0], bool(options)
+
+
+def _through(current: Operation, stage: Node, place: Place, run: StatementReader, last: bool) -> Operation:
+    """One more stage behind an operation."""
+    if _is_identity(stage) and (current.reads or current.category in ("test", "execute")):
+        return current
+    words = _words(stage, place)
+    head = _head(stage)
+    plain = isinstance(stage, Simple) and not stage.assignments and streams(stage.redirects).out is None
+    plain = plain and isinstance(stage, Simple) and streams(stage.redirects).stdin is None
+    if plain and current.category == "test" and head in _FILTERS and not current.parts:
+        return current
+    if (
+        plain
+        and current.reads
+        and head == "sort"
+        and last
+        and all(re.fullmatch(r"-[nrVhfdb]+", shape(w)) for w in words[1:])
+    ):
+        return current
+    view = current.view
+    if plain and view is not None and len(view.paths) < 2 and view.tail is None:
+        operation = _stage(stage, place, run, piped=not last)
+        inner = operation.view
+        if inner is not None and not inner.paths:
+            if inner.tail is None:
+                return viewing(View(view.paths, within(view.ranges, inner.ranges)))
+            if view.ranges is None:
+                return viewing(View(view.paths, tail=inner.tail))
+        whole = view.ranges is None and len(view.paths) == 1
+        if whole and head in _TAKES_FILE and not operation.paths and isinstance(stage, Simple):
+            path = view.paths[0]
+            operand = Redirect("<", target=text_word(path if path.startswith(("/", "~")) else f"{place.root}/{path}"))
+            again = _stage(replace(stage, redirects=(operand, *stage.redirects)), place, run, piped=not last)
+            if path in again.paths and " < " not in again.line.text:
+                return again
+    return _piped(current, _stage(stage, place, run, piped=not last))
+
+
+def _piped(current: Operation, following: Operation) -> Operation:
+    line = current.line + " | " + following.line
+    reads = current.reads and following.reads
+    if following.reads or following.category == "execute":
+        kept = current if current.reads or following.reads else following
+        if following.category in ("create", "append", "modify"):
+            kept = following
+        return replace(kept, line=line, view=None, reads=reads, certain=False, idle=False, silent=False, parts=(),
+                       detail=kept.detail or line.flat())  # fmt: skip
+    return replace(combine([current, following], line), reads=reads, silent=following.silent)
+
+
+__all__ = ["read_pipeline", "redirected"]

@@ -1,0 +1,288 @@
+"""Reads a script's structure: lists, groups, loops, directories, variables, `set -e`; simple commands go to handlers.
+
+Invariants: an item list is the script with its own spelling gone. Each item is joined to the one before by `;`, `&&`
+or `||`. Statements without effect are dropped, reads in a row are sorted and merged, loops over fixed words unrolled.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from agentgym_rtmc.signatures.shell_operations import (
+    Item,
+    Operation,
+    View,
+    as_one,
+    combine,
+    ended,
+    idle,
+    script_line,
+    union,
+    viewing,
+)
+from agentgym_rtmc.signatures.shell_pipes import read_pipeline
+from agentgym_rtmc.signatures.shell_redirects import redirected
+from agentgym_rtmc.signatures.shell_simple import read_simple
+from agentgym_rtmc.signatures.shell_text import Line, render, word_text
+from agentgym_rtmc.signatures.shell_tree import (
+    AndOr,
+    For,
+    Function,
+    Group,
+    If,
+    Node,
+    Not,
+    Pipeline,
+    Redirect,
+    Sequence,
+    Simple,
+    Verbatim,
+    While,
+)
+from agentgym_rtmc.signatures.shell_words import Place, expand_braces
+
+MAX_UNROLLED = 50
+MAX_ITEMS = 2000
+
+
+class Interpreter:
+    """Turns a tree into items, following the directory and variables in the given place."""
+
+    def script(self, node: Sequence, place: Place) -> list[Item]:
+        """Read a whole script."""
+        return _without_unused_assignments(self.sequence(node, place))
+
+    def sequence(self, node: Node, place: Place) -> list[Item]:
+        """Read statements in order."""
+        if not isinstance(node, Sequence):
+            return self.statement(node, place)
+        parts: list[tuple[bool, list[Item]]] = []
+        count = 0
+        for child, background in zip(node.items, node.background, strict=True):
+            checked = place.errexit
+            part = self.statement(child, place.copy() if background else place)
+            if background:
+                part = [replace(as_one(part), background=True)]
+            parts.append((checked, part))
+            count += len(part)
+            if count > MAX_ITEMS:
+                break
+        return _tidy(_joined(parts))
+
+    def statement(self, node: Node, place: Place) -> list[Item]:
+        """Read one statement; its first item's joint is `;`."""
+        if isinstance(node, Simple):
+            return read_simple(node, place, self.sequence)
+        if isinstance(node, AndOr):
+            return self._and_or(node, place)
+        if isinstance(node, Pipeline):
+            return [Item(";", read_pipeline(node, place, self.statement))]
+        if isinstance(node, Group):
+            items = self.sequence(node.body, place.copy() if node.subshell else place)
+            return self._redirected(items, node.redirects, place)
+        if isinstance(node, For):
+            return self._for(node, place)
+        if isinstance(node, Sequence):
+            return self.sequence(node, place)
+        return self._compound(node, place)
+
+    def _redirected(self, items: list[Item], redirects: tuple[Redirect, ...], place: Place) -> list[Item]:
+        if not redirects:
+            return items
+        quiet = [redirected(item.operation, redirects, place) for item in items]
+        if all(q is item.operation for q, item in zip(quiet, items, strict=True)):
+            return items
+        one = as_one(items)
+        return [replace(one, operation=redirected(one.operation, redirects, place))]
+
+    def _and_or(self, node: AndOr, place: Place) -> list[Item]:
+        items = self.statement(node.first, place)
+        sure = all(item.operation.certain for item in items)
+        if len(items) > 1 and not sure and any(item.joint != "&&" for item in items[1:]):
+            items = [as_one(items)]
+        certain = all(item.operation.certain for item in items)
+        if all(item.operation.idle for item in items):
+            items = []
+        for operator, part in node.rest:
+            before = place.copy()
+            added = self.statement(part, place)
+            if operator == "||" and certain:
+                place.become(before)
+                continue
+            nothing = all(item.operation.idle for item in added)
+            if nothing:
+                certain = certain or operator == "||"
+                continue
+            if len(added) > 1 and any(item.joint != "&&" for item in added[1:]) and not (certain and operator == "&&"):
+                added = [as_one(added)]
+            sure = all(item.operation.certain for item in added)
+            first = added[0].operation
+            same = bool(items) and first.view and items[-1].operation.view and first.paths == items[-1].operation.paths
+            joint = ";" if not items or (operator == "&&" and (certain or (same and len(items) == 1))) else operator
+            items = [*items, Item(joint, first), *added[1:]]
+            certain = sure and (certain or operator == "||")
+        return _mark_certain(items, certain) if items else [Item(";", idle())]
+
+    def _for(self, node: For, place: Place) -> list[Item]:
+        words = [w for word in node.words for w in expand_braces(place.expand(word))]
+        values = [word.literal for word in words]
+        loops = _has_loop_control(node.body)
+        if node.redirects or loops or len(values) > MAX_UNROLLED or any(value is None for value in values):
+            return self._compound(node, place)
+        saved = place.variables.get(node.variable)
+        items: list[Item] = []
+        for value in values:
+            place.variables[node.variable] = value or ""
+            items += self.sequence(node.body, place)
+            if len(items) > MAX_ITEMS:
+                break
+        if saved is not None:
+            place.variables[node.variable] = saved
+        name = re.escape(node.variable)
+        if any(re.search(rf"\$(?:{name}\b|\{{[#!]?{name}\b)", item.operation.line.flat()) for item in items):
+            place.variables.pop(node.variable, None)
+            return self._compound(node, place)
+        return _tidy(items) or [Item(";", idle())]
+
+    def _compound(self, node: Node, place: Place) -> list[Item]:
+        """A command whose structure stays; its parts are written canonically."""
+        parts: list[Operation] = []
+
+        def inner(part: Node) -> Line:
+            items = self.sequence(part, place.copy()) or [Item(";", idle())]
+            parts.extend(item.operation for item in items)
+            return script_line(items)
+
+        redirects: tuple[Redirect, ...] = ()
+        if isinstance(node, If):
+            text = ""
+            for index, (condition, body) in enumerate(node.branches):
+                text += f"{'elif' if index else 'if'} {ended(inner(condition))} then {ended(inner(body))} "
+            if node.otherwise is not None:
+                text += f"else {ended(inner(node.otherwise))} "
+            line, redirects = Line(text + "fi"), node.redirects
+        elif isinstance(node, While):
+            kind = "until" if node.until else "while"
+            line = Line(f"{kind} {ended(inner(node.condition))} do {ended(inner(node.body))} done")
+            redirects = node.redirects
+        elif isinstance(node, For):
+            words = " ".join(word_text(place.expand(word)) for word in node.words)
+            place.variables.pop(node.variable, None)
+            head = f"for {node.variable} in {words}" if node.words else f"for {node.variable}"
+            line, redirects = Line(f"{head}; do {ended(inner(node.body))} done"), node.redirects
+        elif isinstance(node, Not):
+            line = Line("! ") + inner(node.node)
+        elif isinstance(node, Function):
+            line = render(node)
+        elif isinstance(node, Verbatim):
+            line, redirects = Line(node.text), node.redirects
+        else:
+            line = render(node)
+        if place.directory and not isinstance(node, If | While | For | Not):
+            line = Line(f"( cd {place.path_text_of_directory()} && ") + line + " )"
+        operation = combine(parts, line)
+        return [Item(";", redirected(operation, redirects, place) if redirects else operation)]
+
+
+def _joined(parts: list[tuple[bool, list[Item]]]) -> list[Item]:
+    """Put statements together; those read under `set -e` are joined by `&&` where that says the same."""
+    parts = [(checked, list(part)) for checked, part in parts if part]
+    plain = all(len(part) == 1 for checked, part in parts if checked)
+    items: list[Item] = []
+    marked = False
+    for checked, part in parts:
+        if checked and not plain and not marked:
+            items.append(Item(";", Operation("other", Line("set -e"), detail="set -e")))
+            marked = True
+        part = [i for i in part if not (plain and checked and i.operation.idle)]
+        if not part:
+            continue
+        if checked and plain and items and not items[-1].background and not items[-1].operation.certain:
+            part = [replace(part[0], joint="&&"), *part[1:]]
+        items.extend(part)
+    return items
+
+
+def _mark_certain(items: list[Item], certain: bool) -> list[Item]:
+    """Note on the last item that the list it ends cannot fail."""
+    if not certain:
+        return items
+    last = items[-1]
+    return [*items[:-1], replace(last, operation=replace(last.operation, certain=True))]
+
+
+def _has_loop_control(node: Node) -> bool:
+    pending: list[object] = [node]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Simple) and item.words and item.words[0].literal in ("break", "continue"):
+            return True
+        if isinstance(item, tuple):
+            pending.extend(item)
+        elif hasattr(item, "__dataclass_fields__"):
+            pending.extend(getattr(item, name) for name in item.__dataclass_fields__)
+    return False
+
+
+def _tidy(items: list[Item]) -> list[Item]:
+    """Drop statements without effect; sort and merge reads that stand in a row."""
+    chains: list[list[Item]] = []
+    for item in items:
+        if item.joint == ";" or not chains:
+            chains.append([item])
+        else:
+            chains[-1].append(item)
+    chains = [chain for chain in chains if not (len(chain) == 1 and chain[0].operation.idle)]
+    out: list[Item] = []
+    run: list[Operation] = []
+
+    def flush() -> None:
+        out.extend(Item(";", operation) for operation in _merged(run))
+        run.clear()
+
+    for chain in chains:
+        only = chain[0]
+        if len(chain) == 1 and only.operation.reads and not only.background:
+            run.append(only.operation)
+        else:
+            flush()
+            out.extend(chain)
+    flush()
+    if out and out[0].joint != ";":
+        out[0] = replace(out[0], joint=";")
+    return out
+
+
+def _merged(reads: list[Operation]) -> list[Operation]:
+    if len(reads) < 2:
+        return list(reads)
+    views: dict[str, list[View]] = {}
+    others: dict[str, Operation] = {}
+    for operation in reads:
+        view = operation.view
+        if view is not None and len(view.paths) == 1 and view.tail is None:
+            views.setdefault(view.paths[0], []).append(view)
+        else:
+            others[operation.line.flat()] = operation
+    for path, group in views.items():
+        whole = any(view.ranges is None for view in group)
+        ranges = None if whole else union([r for view in group for r in view.ranges or ()])
+        operation = viewing(View((path,), ranges))
+        others[operation.line.flat()] = operation
+    return [others[text] for text in sorted(others)]
+
+
+def _without_unused_assignments(items: list[Item]) -> list[Item]:
+    """Drop assignments whose values were put in wherever they are used."""
+    kept: list[Item] = []
+    for index, item in enumerate(items):
+        name = re.fullmatch(r"assign (\w+)", item.operation.detail)
+        if name is not None:
+            use = re.compile(
+                rf"\$(?:{name.group(1)}\b|\{{[#!]?{name.group(1)}\b)|\b(?:eval|source|export|declare|local)\b"
+            )
+            if not any(use.search(later.operation.line.flat()) for later in items[index + 1 :]):
+                continue
+        kept.append(item)
+    return _tidy(kept)

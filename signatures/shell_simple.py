@@ -1,0 +1,362 @@
+"""Simple commands: builtins, wrappers and the hand-over to the handlers of the other files."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import replace
+
+from agentgym_rtmc.signatures.shell import parse
+from agentgym_rtmc.signatures.shell_edits import CHANGES
+from agentgym_rtmc.signatures.shell_git import git
+from agentgym_rtmc.signatures.shell_operations import Handler, Item, Operation, ScriptReader, as_one, idle
+from agentgym_rtmc.signatures.shell_redirects import fixed_input, redirected, streams, writing
+from agentgym_rtmc.signatures.shell_runs import PYTHON, RUNS, argument, python, python_code, runner
+from agentgym_rtmc.signatures.shell_search import SEARCHES
+from agentgym_rtmc.signatures.shell_text import Line, quote, render, word_text
+from agentgym_rtmc.signatures.shell_tree import Part, Redirect, Sequence, Simple, Word, text_word
+from agentgym_rtmc.signatures.shell_views import VIEWS
+from agentgym_rtmc.signatures.shell_words import Place, expand_braces, merge, read_options, shape
+
+_IDLE = {"true", ":", "pwd", "sleep", "clear", "wait", "date", "whoami", "hostname"}
+_WITHOUT_EFFECT = {"PAGER", "GIT_PAGER", "TERM", "NO_COLOR", "LESS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE",
+                   "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_PROGRESS_BAR", "PYTHONIOENCODING", "FORCE_COLOR"}  # fmt: skip
+_SHELLS = {"bash", "sh"}
+_BINARIES = {"", "/bin", "/usr/bin", "/usr/local/bin"}
+_READERS = {
+    "cat",
+    "nl",
+    "head",
+    "tail",
+    "sed",
+    "grep",
+    "egrep",
+    "fgrep",
+    "wc",
+    "sort",
+    "uniq",
+    "cut",
+    "awk",
+    "less",
+    "more",
+}
+
+
+def read_simple(node: Simple, place: Place, run: ScriptReader) -> list[Item]:
+    """Read a simple command; changes `place` where the command does (cd, variables, `set -e`)."""
+    words = tuple(w for word in node.words for w in expand_braces(place.expand(word)))
+    assignments = tuple((name, place.expand(value)) for name, value in node.assignments)
+    words, assignments = _unwrapped(words, assignments)
+    if not words:
+        return _assigned(assignments, node, place)
+    head = words[0].literal
+    if head is None:
+        return [Item(";", _other(words, assignments, node.redirects, place))]
+    folder, _, name = head.rpartition("/")
+    if folder in _BINARIES:
+        head = name or head
+    builtin = _builtin(head, words[1:], node, place)
+    if builtin is not None:
+        return [Item(";", operation) for operation in builtin]
+    if head in _SHELLS:
+        inner = _inner_script(words[1:], node, place)
+        if inner is not None and not assignments:
+            items = run(inner, place.copy())
+            if not any(r.operator not in ("<<", "<<<") for r in node.redirects):
+                return items
+            one = as_one(items)
+            outer = tuple(r for r in node.redirects if r.operator not in ("<<", "<<<"))
+            return [replace(one, operation=redirected(one.operation, outer, place))]
+    return [Item(";", simple_operation(head, words, assignments, node.redirects, place))]
+
+
+def simple_operation(
+    head: str,
+    words: tuple[Word, ...],
+    assignments: tuple[tuple[str, Word], ...],
+    redirects: tuple[Redirect, ...],
+    place: Place,
+    piped: bool = False,
+) -> Operation:
+    """The operation of a command with a fixed head and its redirections."""
+    to = streams(redirects)
+    content = _content(head, words[1:], to.stdin, place)
+    if content is not None and not assignments:
+        if isinstance(to.out, Word):
+            return writing(content, to.out, to.append, place)
+        if not piped and to.out in (None, "null"):
+            return idle()
+    text = fixed_input(to.stdin, place)
+    is_python = PYTHON.fullmatch(head) is not None
+    if is_python and text is not None and len(words) <= 2 and all(w.literal == "-" for w in words[1:]):
+        operation = python_code(text, place)
+        redirects = tuple(r for r in redirects if r.operator not in ("<<", "<<<"))
+    else:
+        found = _handled(head, words[1:], place)
+        feed = to.stdin
+        if found is not None and feed is not None and feed.operator == "<" and head in _READERS and not found.paths:
+            again = _handled(head, (*words[1:], feed.target), place) if feed.target is not None else None
+            if again is not None:
+                found = again
+                redirects = tuple(r for r in redirects if r is not feed)
+        if found is None:
+            return _other(words, assignments, redirects, place, piped)
+        operation = found
+    operation = _with_environment(operation, assignments, place)
+    return redirected(operation, redirects, place, piped)
+
+
+def _handled(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
+    if place.directory is None and head not in ("pip", "pip3", "apt-get", "apt"):
+        return None
+    if PYTHON.fullmatch(head):
+        return python(head, words, place)
+    if head == "git":
+        return git(head, words, place)
+    if head in ("submit", "finish"):
+        return Operation("finish", Line(" ".join([head, *map(word_text, words)])))
+    for table in (CHANGES, VIEWS, SEARCHES, RUNS):
+        handler: Handler | None = table.get(head)
+        operation = handler(head, words, place) if handler is not None else None
+        if operation is not None:
+            return operation
+    path = place.path(head) if "/" in head else head
+    if path.endswith(("runtests.py", "bin/test", "bin/doctest")) and "/" in head:
+        return runner(path, words, place)
+    return None
+
+
+def _other(
+    words: tuple[Word, ...],
+    assignments: tuple[tuple[str, Word], ...],
+    redirects: tuple[Redirect, ...],
+    place: Place,
+    piped: bool = False,
+) -> Operation:
+    """A command no handler knows: quotes, paths and redirections are put in order, the rest is kept."""
+    here = place.directory == ""
+    texts = [word_text(words[0], head=True)]
+    head = words[0].literal
+    if head is not None and "/" in head and here:
+        path = place.path(head)
+        texts = [quote(path if "/" in path else f"./{path}")]
+    texts += [argument(word, place) if here else word_text(word) for word in words[1:]]
+    fixed = tuple(
+        place.path(w.literal) for w in words[1:] if here and w.literal and re.fullmatch(r"[\w./-]+\.\w+", w.literal)
+    )
+    operation = Operation("execute", Line(" ".join(texts)), fixed, detail=" ".join(texts))
+    operation = _with_environment(operation, assignments, place)
+    if here:
+        return redirected(operation, redirects, place, piped)
+    inner = place.copy()
+    inner.directory = ""
+    inner.root = "/"  # paths of redirections stay relative to the directory
+    operation = redirected(operation, redirects, inner, piped)
+    if place.directory is None:
+        return operation
+    return replace(operation, line=Line(f"( cd {place.path_text_of_directory()} && ") + operation.line + " )")
+
+
+def _with_environment(operation: Operation, assignments: tuple[tuple[str, Word], ...], place: Place) -> Operation:
+    """Prefix the variables a command runs with, where it is one that can see them."""
+    if operation.reads or operation.silent:
+        return operation
+    given = {name: text_word(value) for name, value in place.exported.items()}
+    given.update(assignments)
+    names = sorted(name for name in given if name not in _WITHOUT_EFFECT)
+    if not names:
+        return operation
+    prefix = " ".join(f"{name}={word_text(given[name])}" for name in names)
+    return replace(operation, line=Line(prefix + " ") + operation.line)
+
+
+def _assigned(assignments: tuple[tuple[str, Word], ...], node: Simple, place: Place) -> list[Item]:
+    operations: list[Operation] = []
+    for name, value in assignments:
+        literal = value.literal
+        if literal is not None and not node.redirects:
+            place.variables[name] = literal
+            if name in place.exported:
+                place.exported[name] = literal
+            line = Line(f"{name}={word_text(value)}")
+            operations.append(Operation("other", line, detail=f"assign {name}", reads=False, certain=True))
+        else:
+            place.variables.pop(name, None)
+            operations.append(Operation("other", Line(f"{name}={word_text(value)}"), detail=f"compute {name}"))
+    if not assignments:
+        return [Item(";", _only_redirects(node.redirects, place))]
+    return [Item(";", operation) for operation in operations]
+
+
+def _only_redirects(redirects: tuple[Redirect, ...], place: Place) -> Operation:
+    to = streams(redirects)
+    if isinstance(to.out, Word):
+        return writing("", to.out, to.append, place)
+    return idle()
+
+
+def _unwrapped(
+    words: tuple[Word, ...], assignments: tuple[tuple[str, Word], ...]
+) -> tuple[tuple[Word, ...], tuple[tuple[str, Word], ...]]:
+    """Take off wrappers that change neither what a command does nor what it shows."""
+    while len(words) > 1:
+        head = words[0].literal
+        following = words[1].literal or ""
+        if (head in ("time", "nohup", "exec", "builtin") and not following.startswith("-")) or (
+            head == "command" and not following.startswith("-")
+        ):
+            words = words[1:]
+        elif (head == "stdbuf" and len(words) > 2 and following.startswith("-")) or (
+            head == "timeout" and re.fullmatch(r"\d+[smh]?", following) and len(words) > 2
+        ):
+            words = words[2:]
+        elif head == "env" and words[1].parts and re.match(r"\w+=", words[1].parts[0].text):
+            name, _, rest = words[1].parts[0].text.partition("=")
+            value = merge([Part("text", rest), *words[1].parts[1:]])
+            assignments = (*assignments, (name, value))
+            words = (words[0], *words[2:])
+        elif head == "env" and not following.startswith("-"):
+            words = words[1:]
+        else:
+            break
+    return words, assignments
+
+
+def _builtin(head: str, words: tuple[Word, ...], node: Simple, place: Place) -> list[Operation] | None:
+    """Commands of the shell itself; None if this is none of them."""
+    if head in _IDLE and not any(r.operator != "<" and isinstance(streams((r,)).out, Word) for r in node.redirects):
+        return [] if not node.assignments else [idle()]
+    if head in ("cd", "pushd", "popd"):
+        target = words[0].literal if words else "~"
+        if head == "popd":
+            target = "-"
+        place.enter(target if target is not None else "~")
+        if target is None or place.directory is None:
+            return [Operation("other", Line(" ".join(["cd", *map(word_text, words)])), detail="cd", certain=False)]
+        return []
+    if head == "set":
+        texts = [shape(w) for w in words]
+        if any(re.fullmatch(r"-[a-z]*e[a-z]*", t) for t in texts) or ("-o" in texts and "errexit" in texts):
+            place.errexit = True
+        if any(re.fullmatch(r"\+[a-z]*e[a-z]*", t) for t in texts):
+            place.errexit = False
+        return [] if all(re.fullmatch(r"[-+][a-z]+|errexit|pipefail|nounset|xtrace", t) for t in texts) else None
+    if head == "export":
+        return _export(words, place)
+    if head == "unset":
+        for word in words:
+            place.variables.pop(word.literal or "", None)
+            place.exported.pop(word.literal or "", None)
+        return [Operation("other", Line(" ".join(["unset", *map(word_text, words)])), detail="unset")]
+    if head in ("echo", "printf") and not any(isinstance(streams((r,)).out, Word) for r in node.redirects):
+        if all(_harmless(word) for word in words):
+            return [idle(" ".join([head, *map(word_text, words)]))] if _announces(words) else []
+        operation = Operation("say", Line(" ".join([head, *map(word_text, words)])), reads=True, certain=True)
+        return [redirected(operation, node.redirects, place)]
+    return None
+
+
+def _announces(words: tuple[Word, ...]) -> bool:
+    return False
+
+
+def _harmless(word: Word) -> bool:
+    """Whether printing the word shows nothing that was not known."""
+    return all(
+        part.kind == "text"
+        or (part.kind == "expand" and part.script is None and re.fullmatch(r"\$(?:[?$#!]|\{\?\})", part.text))
+        for part in word.parts
+    )
+
+
+def _export(words: tuple[Word, ...], place: Place) -> list[Operation] | None:
+    for word in words:
+        text = word.literal
+        if text is None:
+            return [Operation("other", Line(" ".join(["export", *map(word_text, words)])), detail="export")]
+        name, equals, value = text.partition("=")
+        if not re.fullmatch(r"\w+", name):
+            return None
+        if equals:
+            place.exported[name] = place.variables[name] = value
+        elif name in place.variables:
+            place.exported[name] = place.variables[name]
+    return []
+
+
+def _inner_script(words: tuple[Word, ...], node: Simple, place: Place) -> Sequence | None:
+    """The script of `bash -c '…'` or of a here-document for the shell."""
+    options = read_options(words, "", permute=False)
+    if options is None:
+        return None
+    if options.has("c") and options.only("c", "l", "e", "i", "x", "u") and not options.has("e"):
+        if len(options.operands) != 1 or options.operands[0].literal is None:
+            return None
+        return parse(options.operands[0].literal)
+    if not options.operands and options.only("s", "l"):
+        text = fixed_input(streams(node.redirects).stdin, place)
+        return None if text is None else parse(text)
+    return None
+
+
+def _content(head: str, words: tuple[Word, ...], stdin: Redirect | None, place: Place) -> str | None:
+    """The fixed text a command prints, where it prints fixed text and does nothing else."""
+    if head == "cat" and (not words or (len(words) == 1 and words[0].literal == "-")):
+        return fixed_input(stdin, place)
+    if head == "cat" and len(words) == 1 and words[0].literal == "/dev/null":
+        return ""
+    literals = [word.literal for word in words]
+    if any(literal is None for literal in literals):
+        return None
+    texts = [literal or "" for literal in literals]
+    if head in ("true", ":") and not texts:
+        return ""
+    if head == "echo":
+        return _echo(texts)
+    if head == "printf" and texts:
+        return _printf(texts)
+    return None
+
+
+def _echo(texts: list[str]) -> str | None:
+    newline, escapes = "\n", False
+    while texts and re.fullmatch(r"-[neE]+", texts[0]):
+        newline = "" if "n" in texts[0] else newline
+        escapes = "e" in texts[0] if re.search("[eE]", texts[0]) else escapes
+        texts = texts[1:]
+    text = " ".join(texts)
+    if escapes:
+        decoded = _backslashes(text)
+        return None if decoded is None else decoded + newline
+    return text + newline
+
+
+def _printf(texts: list[str]) -> str | None:
+    pattern, *values = texts
+    if pattern in ("%s", "%b") and len(values) == 1:
+        return values[0] if pattern == "%s" else _backslashes(values[0])
+    if pattern == "%s\\n" and values:
+        return "".join(value + "\n" for value in values)
+    if values or "%" in pattern.replace("%%", ""):
+        return None
+    return _backslashes(pattern.replace("%%", "%"))
+
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v", '"': '"', "'": "'"}
+
+
+def _backslashes(text: str) -> str | None:
+    out, position = "", 0
+    while position < len(text):
+        if text[position] == "\\" and position + 1 < len(text):
+            if text[position + 1] not in _ESCAPES:
+                return None
+            out += _ESCAPES[text[position + 1]]
+            position += 2
+        else:
+            out += text[position]
+            position += 1
+    return out
+
+
+__all__ = ["posixpath", "read_simple", "render", "simple_operation"]

@@ -1,0 +1,320 @@
+"""Where a command stands (directory, variables) and how its words are read: paths, options, operands.
+
+Invariants: a path inside the root is written relative to the root without `./`, one outside it absolutely; where the
+directory is unknown (`cd "$X"`), relative paths stay as they are.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from agentgym_rtmc.signatures.shell_text import quote, word_text
+from agentgym_rtmc.signatures.shell_tree import Part, Sequence, Simple, Word, text_word
+
+
+@dataclass
+class Place:
+    """The shell's surroundings at a command. `directory` is relative to the root ("" = the root) or absolute."""
+
+    root: str = "/testbed"
+    directory: str | None = ""
+    variables: dict[str, str] = field(default_factory=dict)
+    exported: dict[str, str] = field(default_factory=dict)
+    previous: str | None = ""
+    errexit: bool = False
+
+    def copy(self) -> Place:
+        """Copy, for a subshell."""
+        return replace(self, variables=dict(self.variables), exported=dict(self.exported))
+
+    def become(self, other: Place) -> None:
+        """Take over everything of another place."""
+        self.directory, self.previous, self.errexit = other.directory, other.previous, other.errexit
+        self.variables, self.exported = other.variables, other.exported
+
+    def path_text_of_directory(self) -> str:
+        """The directory as canonical text."""
+        return quote_path(text_word(self.directory or "."))
+
+    def path(self, text: str) -> str:
+        """Normalise a path; `.` is the root itself."""
+        if text == "":
+            return ""
+        if text.startswith("~"):
+            return text
+        if text.startswith("/"):
+            absolute = posixpath.normpath(text)
+            if absolute.startswith("//"):
+                absolute = absolute[1:]
+        elif self.directory is None:
+            return posixpath.normpath(text)
+        else:
+            absolute = posixpath.normpath(posixpath.join(self.root, self.directory, text))
+        if absolute == self.root:
+            return "."
+        if absolute.startswith(self.root.rstrip("/") + "/"):
+            return absolute[len(self.root.rstrip("/")) + 1 :]
+        return absolute
+
+    def enter(self, target: str) -> None:
+        """Change the directory as `cd` does."""
+        old = self.directory
+        if target == "-":
+            self.directory = self.previous
+        elif target.startswith("~") or (self.directory is None and not target.startswith("/")):
+            self.directory = None
+        else:
+            path = self.path(target)
+            self.directory = "" if path == "." else path
+        self.previous = old
+
+    def expand(self, word: Word) -> Word:
+        """Put in the values of variables that the same script set, and of `$PWD` and `$(pwd)`."""
+        if all(part.kind != "expand" for part in word.parts):
+            return word
+        parts: list[Part] = []
+        for part in word.parts:
+            value = self._value(part)
+            if value is None or (not part.quoted and re.search(r"[\s*?\[\]~]", value)):
+                parts.append(part)
+            else:
+                parts.append(Part("text", value))
+        return merge(parts)
+
+    def _value(self, part: Part) -> str | None:
+        if part.kind != "expand":
+            return None
+        if part.script is not None:
+            items = part.script.items if isinstance(part.script, Sequence) else ()
+            return self._here() if items == (Simple((text_word("pwd"),)),) and part.text == "$(" else None
+        name = re.fullmatch(r"\$(?:(\w+)|\{(\w+)\})", part.text)
+        if name is None:
+            return None
+        key = name.group(1) or name.group(2)
+        if key in self.variables:
+            return self.variables[key]
+        return self._here() if key == "PWD" else None
+
+    def _here(self) -> str | None:
+        return None if self.directory is None else posixpath.join(self.root, self.directory).rstrip("/") or "/"
+
+    def path_text(self, word: Word) -> str:
+        """Write a word that is a path, normalised and quoted."""
+        return quote_path(self.path_word(word))
+
+    def path_word(self, word: Word) -> Word:
+        """Normalise a word that is a path; with globs or expansions only its beginning is."""
+        literal = word.literal
+        if literal is not None:
+            return text_word(self.path(literal))
+        first = word.parts[0]
+        rest = word.parts[1:]
+        if first.kind == "expand" or first.text.startswith("~"):
+            return word
+        if first.kind == "text" and first.text.startswith("/"):
+            prefix = self.root.rstrip("/") + "/"
+            if first.text.startswith(prefix):
+                return merge([Part("text", first.text[len(prefix) :]), *rest])
+            return word
+        if first.kind == "text":
+            stripped = re.sub(r"^(\./+)+", "", first.text)
+            if stripped.startswith(".."):
+                return word
+            first = Part("text", stripped)
+        if self.directory:
+            return merge([Part("text", self.directory + "/"), first, *rest])
+        return merge([first, *rest])
+
+
+def merge(parts: Iterable[Part]) -> Word:
+    """Join neighbouring text parts and drop empty ones."""
+    out: list[Part] = []
+    for part in parts:
+        if part.kind == "text" and out and out[-1].kind == "text":
+            out[-1] = Part("text", out[-1].text + part.text)
+        elif part.kind != "text" or part.text:
+            out.append(part)
+    return Word(tuple(out))
+
+
+def quote_path(word: Word) -> str:
+    """Write a path so that it is not taken for an option."""
+    text = word_text(word)
+    return f"./{text}" if text.startswith("-") and text != "-" else text
+
+
+def shape(word: Word) -> str:
+    """The word's text with globs as they stand and expansions in their own syntax; for reading options."""
+    return "".join(part.text for part in word.parts)
+
+
+_BRACES = re.compile(r"\{(-?\d+)\.\.(-?\d+)\}")
+
+
+def expand_braces(word: Word) -> list[Word]:
+    """Expand `{a,b}` and `{1..3}` (at most 100 words); other braces become text."""
+    parts = list(word.parts)
+    for index, part in enumerate(parts):
+        if part.kind != "glob":
+            continue
+        numbers = _BRACES.fullmatch(part.text)
+        if numbers:
+            low, high = int(numbers.group(1)), int(numbers.group(2))
+            if abs(high - low) >= 100:
+                continue
+            step = 1 if high >= low else -1
+            choices = [[Part("text", str(n))] for n in range(low, high + step, step)]
+            return _spread(parts[:index], choices, parts[index + 1 :])
+        if part.text != "{":
+            continue
+        closing = _closing(parts, index)
+        if closing is None:
+            continue
+        alternatives = _alternatives(parts[index + 1 : closing])
+        if 1 < len(alternatives) <= 100:
+            return _spread(parts[:index], alternatives, parts[closing + 1 :])
+    plain = [Part("text", p.text) if p.kind == "glob" and p.text in ("{", "}") else p for p in parts]
+    return [merge(_tilde(plain))]
+
+
+def _tilde(parts: list[Part]) -> list[Part]:
+    return [
+        Part("text", p.text) if p.kind == "glob" and (p.text in "[]" or (p.text == "~" and i > 0)) else p
+        for i, p in enumerate(parts)
+    ]
+
+
+def _closing(parts: list[Part], opening: int) -> int | None:
+    depth = 0
+    for index in range(opening, len(parts)):
+        if parts[index].kind == "glob":
+            depth += (parts[index].text == "{") - (parts[index].text == "}")
+            if depth == 0:
+                return index
+    return None
+
+
+def _alternatives(parts: list[Part]) -> list[list[Part]]:
+    out: list[list[Part]] = [[]]
+    depth = 0
+    for part in parts:
+        if part.kind == "glob":
+            depth += (part.text == "{") - (part.text == "}")
+        if part.kind == "text" and depth == 0:
+            pieces = part.text.split(",")
+            out[-1].append(Part("text", pieces[0]))
+            out.extend([Part("text", piece)] for piece in pieces[1:])
+        else:
+            out[-1].append(part)
+    return out
+
+
+def _spread(before: list[Part], choices: list[list[Part]], after: list[Part]) -> list[Word]:
+    words = [w for choice in choices for w in expand_braces(Word((*before, *choice, *after)))]
+    return words[:1000]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options in order as (name, value or None), and operands. Names are one letter, or long with their `--`."""
+
+    options: tuple[tuple[str, str | None], ...]
+    operands: tuple[Word, ...]
+
+    def has(self, *names: str) -> bool:
+        """Whether any of the options is given."""
+        return any(name in names for name, _ in self.options)
+
+    def value(self, *names: str) -> str | None:
+        """The last value given to any of the options."""
+        return next((value for name, value in reversed(self.options) if name in names), None)
+
+    def only(self, *names: str) -> bool:
+        """Whether no other option than these is given."""
+        return all(name in names for name, _ in self.options)
+
+
+def read_options(
+    words: Iterable[Word],
+    short_values: str = "",
+    long_values: Iterable[str] = (),
+    aliases: Mapping[str, str] = MappingProxyType({}),
+    permute: bool = True,
+) -> Options | None:
+    """Read words as GNU getopt does.
+
+    `short_values`: letters that take a value; `long_values`: long names that take one; `aliases`: long name -> letter.
+    `permute` false stops at the first operand. None where an option cannot be read (an expansion in its place).
+    """
+    words = list(words)
+    long_values = set(long_values)
+
+    def value_of(word: Word) -> str | None:
+        return None if any(part.kind == "expand" for part in word.parts) else shape(word)
+
+    options: list[tuple[str, str | None]] = []
+    operands: list[Word] = []
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        text = shape(word)
+        if not text.startswith("-") or text == "-" or (word.parts and word.parts[0].kind != "text"):
+            operands.append(word)
+            if not permute:
+                operands.extend(words[index:])
+                break
+            continue
+        if text == "--":
+            operands.extend(words[index:])
+            break
+        if any(part.kind == "expand" for part in word.parts):
+            return None
+        if text.startswith("--"):
+            name, equals, value = text.partition("=")
+            given: str | None = value if equals else None
+            if not equals and name in long_values:
+                if index >= len(words):
+                    return None
+                given = value_of(words[index])
+                if given is None:
+                    return None
+                index += 1
+            options.append((aliases.get(name, name), given))
+            continue
+        letters = text[1:]
+        for position, letter in enumerate(letters):
+            if letter in short_values:
+                rest = letters[position + 1 :]
+                if not rest:
+                    if index >= len(words):
+                        return None
+                    following = value_of(words[index])
+                    if following is None:
+                        return None
+                    rest = following
+                    index += 1
+                options.append((letter, rest))
+                break
+            options.append((letter, None))
+    return Options(tuple(options), tuple(operands))
+
+
+def option_text(options: Iterable[tuple[str, str | None]]) -> list[str]:
+    """Write options in one order, letters without value joined."""
+    letters = sorted({name for name, value in options if len(name) == 1 and value is None})
+    out = ["-" + "".join(letters)] if letters else []
+    valued = {(name, value) for name, value in options if len(name) > 1 or value is not None}
+    for name, value in sorted(valued, key=lambda option: (option[0], option[1] or "")):
+        dashed = name if name.startswith("--") else f"-{name}"
+        if value is None:
+            out.append(dashed)
+        elif len(name) == 1:
+            out += [dashed, quote(value)]
+        else:
+            out.append(quote(f"{dashed}={value}"))
+    return out
