@@ -20,9 +20,17 @@ from pydantic import JsonValue
 from agentgym_rtmc.calls.base import Call, TextProtocol
 from agentgym_rtmc.calls.shell import ShellProtocol
 from agentgym_rtmc.environments.base import AgentEnv, Info, Reply
-from agentgym_rtmc.environments.code_repair.desk import Desk
 from agentgym_rtmc.environments.code_repair.grading import judge
-from agentgym_rtmc.environments.code_repair.workspace import PROGRAM, content_digest, start_files, system_prompt
+from agentgym_rtmc.environments.code_repair.repairs import REVERT
+from agentgym_rtmc.environments.code_repair.workspace import (
+    PROGRAM,
+    changed_files,
+    reverts_to_start,
+    start_snapshot,
+    system_prompt,
+)
+from agentgym_rtmc.environments.sandbox.base import MIB, ExecResult, SandboxSpec, WorkspacePathError
+from agentgym_rtmc.environments.sandbox.snapshot import EMPTY, SnapshotSandbox
 from agentgym_rtmc.errors import ConfigError
 from agentgym_rtmc.registration import load_task_set
 from agentgym_rtmc.tasks import Task, TaskSet
@@ -45,6 +53,7 @@ class CodeRepairEnv(AgentEnv):
     task_set, split, task_options: where `reset` takes tasks from when none is given. max_turns: the agent's budget.
     output_limit: most characters of a command's output that are shown. command_seconds: a command's time limit.
     turn_cost: subtracted from the reward each turn. notes: tell when an edit changed nothing or led to an earlier state.
+    memo: reuse results of commands that ran on the very same files before.
     """
 
     def __init__(
@@ -58,6 +67,7 @@ class CodeRepairEnv(AgentEnv):
         command_seconds: float = 5.0,
         turn_cost: float = 0.0,
         notes: bool = True,
+        memo: bool = True,
         prompt: str = "v1",
         render_mode: str | None = None,
     ) -> None:
@@ -73,12 +83,15 @@ class CodeRepairEnv(AgentEnv):
         self._command_seconds = command_seconds
         self._turn_cost = turn_cost
         self._notes = notes
-        self._desk = Desk(command_seconds)
+        spec = SandboxSpec(timeout=command_seconds, memory_bytes=256 * MIB, processes=32, disk_bytes=8 * MIB)
+        self._sandbox = SnapshotSandbox(spec, memo=memo)
+        self._start = EMPTY
         self._states: dict[tuple[tuple[str, str | None], ...], int] = {}
 
     def begin(self, task: Task) -> tuple[str, Info]:
         """Lay out the workspace; the first observation is what `m.py` should do and the list of files."""
-        self._desk.reset(start_files(task))
+        self._start = start_snapshot(task)
+        self._sandbox.restore(self._start)
         self._states = {(): 0}
         return f"m.py: {task.public.get('statement', '')}\nfiles: m.py t.py", {"files": {}}
 
@@ -89,9 +102,10 @@ class CodeRepairEnv(AgentEnv):
         if not isinstance(command, str):
             return Reply("[one shell command a turn]", cost)
         if command.strip() == SUBMIT:
-            return Reply("[submitted]", cost, terminated=True, info={"files": self._changed()})
-        result = self._desk.run(command)
-        files = self._changed()
+            files = changed_files(self._start, self._sandbox.snapshot)
+            return Reply("[submitted]", cost, terminated=True, info={"files": dict(files)})
+        result = self._run(command)
+        files = changed_files(self._start, self._sandbox.snapshot)
         info: Info = {"files": dict(files), "exit_code": result.code}
         tests = read_tests(command, result.stdout)
         if tests is not None:
@@ -110,16 +124,21 @@ class CodeRepairEnv(AgentEnv):
     def grade(self) -> Mapping[str, float]:
         """Judge `m.py` as it stands."""
         assert self._task is not None
-        return {"solved": float(judge(self._task, self._desk.read(PROGRAM)).solved)}
+        try:
+            program = self._sandbox.read(PROGRAM)
+        except WorkspacePathError:  # deleted, or a link or folder in its place: the agent's doing
+            program = None
+        return {"solved": float(judge(self._task, program).solved)}
 
     def close(self) -> None:
-        """Free the workspace."""
-        self._desk.close()
+        """Free the sandbox."""
+        self._sandbox.close()
 
-    def _changed(self) -> dict[str, str | None]:
-        return {
-            path: None if data is None else content_digest(data) for path, data in sorted(self._desk.changes().items())
-        }
+    def _run(self, command: str) -> ExecResult:
+        # Reverting first makes a command's effect the same as at the start, where its result is likelier to be known.
+        if command.startswith(f"{REVERT} && ") and reverts_to_start(self._start, self._sandbox.snapshot):
+            self._sandbox.restore(self._start)
+        return self._sandbox.exec(["sh", "-c", command], merge=True)
 
     def _note(self, files: Mapping[str, str | None]) -> Sequence[str]:
         turn = self._states.get(tuple(sorted(files.items())))

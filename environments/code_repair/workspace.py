@@ -7,17 +7,24 @@ Invariants: a function of the task's public part alone. `t.py` needs nothing but
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+import json
+import stat
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
 from agentgym_rtmc.environments.code_repair.cases import decode, show_steps
 from agentgym_rtmc.environments.code_repair.gitfiles import one_commit
+from agentgym_rtmc.environments.sandbox import git_index
+from agentgym_rtmc.environments.sandbox.snapshot import Snapshot
+from agentgym_rtmc.environments.sandbox.tree import Entry
 from agentgym_rtmc.errors import TaskError
 from agentgym_rtmc.tasks import Task
 
 PROGRAM = "m.py"
 TESTS = "t.py"
+_GENERATED = (".git", "__pycache__", ".pytest_cache")
+_INDEX = ".git/index"
 
 
 @cache
@@ -26,23 +33,70 @@ def _package_text(name: str) -> str:
 
 
 def system_prompt(version: str) -> str:
-    """The text of `prompts/system-<version>.txt`."""
-    return _package_text(f"prompts/system-{version}.txt").strip()
+    """The text of `prompts/system-<version>.txt`. Raises TaskError for an unknown version."""
+    try:
+        return _package_text(f"prompts/system-{version}.txt").strip()
+    except FileNotFoundError as error:
+        raise TaskError(f"there is no prompts/system-{version}.txt in this package") from error
 
 
-def start_files(task: Task) -> dict[str, bytes]:
-    """Return path to content of a task's workspace, `.git` included. Raises TaskError naming a field it lacks."""
+def start_snapshot(task: Task) -> Snapshot:
+    """Return a task's workspace, `.git` included. Raises TaskError naming the field that the task lacks."""
     source, visible = task.public.get("source"), task.public.get("visible")
     if not isinstance(source, str) or not isinstance(visible, list):
         raise TaskError(f"task {task.id!r} has no public 'source' (text) and 'visible' (list of [call, value])")
-    written = {PROGRAM: source.encode(), TESTS: visible_tests(visible).encode()}
-    return {**written, **one_commit(written, "Start")}
+    return _start_snapshot(source, json.dumps(visible))
+
+
+@lru_cache(maxsize=1024)
+def _start_snapshot(source: str, visible: str) -> Snapshot:
+    written = {PROGRAM: source.encode(), TESTS: visible_tests(json.loads(visible)).encode()}
+    return Snapshot.of({**written, **one_commit(written, "Start")})
 
 
 def visible_tests(visible: list[Any]) -> str:
     """Return the text of `t.py` for pairs of a call and its typed value."""
     rows = (f"    ({show_steps(call)!r}, {decode(value)!r})," for call, value in visible)
     return _package_text("visible_tests.txt").replace("$CASES", "\n".join(rows))
+
+
+def changed_files(start: Snapshot, now: Snapshot) -> dict[str, str | None]:
+    """Return path to `content_digest` of each file or link that differs from the start, None for a deleted one.
+
+    What git and Python keep for themselves, folders and permission bits do not count.
+    """
+    if now is start:
+        return {}
+    before, after = start.entries, now.entries
+    changed: dict[str, str | None] = {}
+    for path in sorted({*before, *after}):
+        if before.get(path) is after.get(path) or any(part in _GENERATED for part in path.split("/")):
+            continue
+        old, new = _content(before.get(path)), _content(after.get(path))
+        if old != new:
+            changed[path] = None if new is None else content_digest(new)
+    return changed
+
+
+def _content(entry: Entry | None) -> bytes | None:
+    if entry is None or stat.S_ISDIR(entry.mode):
+        return None
+    return b"-> " + entry.data if stat.S_ISLNK(entry.mode) else entry.data
+
+
+def reverts_to_start(start: Snapshot, now: Snapshot) -> bool:
+    """Whether `git checkout .` would bring back exactly the start: only plain tracked files differ from it."""
+    before, after = start.entries, now.entries
+    for path in {*before, *after}:
+        old, new = before.get(path), after.get(path)
+        if old is new or old == new:
+            continue
+        if path in (PROGRAM, TESTS) and (new is None or stat.S_ISREG(new.mode)):
+            continue
+        if path == _INDEX and old and new and git_index.meaning(old.data) == git_index.meaning(new.data):
+            continue
+        return False
+    return True
 
 
 def content_digest(data: bytes) -> str:
