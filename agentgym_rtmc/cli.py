@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from agentgym_rtmc.errors import AgentGymError, ConfigError, nearest
@@ -31,7 +32,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "play": ("agentgym_rtmc.environments.commands:play", "play a task yourself in the terminal"),
     },
     "This machine": {
-        "doctor": ("agentgym_rtmc.doctor:doctor", "check what works here and what is missing"),
+        "doctor": ("agentgym_rtmc.commands:doctor", "check what works here and what is missing"),
     },
 }
 
@@ -94,6 +95,8 @@ def _run(name: str, target: str, arguments: list[str]) -> int:
 
     from agentgym_rtmc.registration import load
 
+    # A user's own modules, named as 'module:name', lie in the folder the command is run from; last, to shadow nothing.
+    sys.path.append(str(Path.cwd()))
     app: Any = load(target)
     if not isinstance(app, typer.Typer):
         function = app

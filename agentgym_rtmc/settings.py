@@ -41,7 +41,7 @@ def load_settings(model: type[M], path: str | Path | None = None, overrides: Seq
     values = {} if path is None else _read(Path(path))
     sources: dict[tuple[str, ...], str] = {}
     for override in overrides:
-        keys, value = _parse_override(override)
+        keys, value = parse_override(override)
         _put(values, keys, value, override)
         sources[keys] = f"override {override!r}"
     try:
@@ -73,7 +73,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
-def _parse_override(override: str) -> tuple[tuple[str, ...], Any]:
+def parse_override(override: str) -> tuple[tuple[str, ...], Any]:
+    """Split `a.b=3` into (("a", "b"), 3). Raises ConfigError for what has no such form."""
     key, equals, raw = override.partition("=")
     try:
         tree: Any = tomllib.loads(f"{key} = 0") if equals else {}

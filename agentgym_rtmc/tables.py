@@ -71,7 +71,8 @@ def format_cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {format_cell(member)}" for key, member in value.items())
+        pairs = ((key, format_cell(member), isinstance(member, Mapping)) for key, member in value.items())
+        return ", ".join(f"{key}: ({text})" if nested else f"{key}: {text}" for key, text, nested in pairs)
     if isinstance(value, list | tuple):
         return ", ".join(map(format_cell, value))
     return str(value)

@@ -1,0 +1,160 @@
+"""Commands of the environments: `envs` lists them, `play` lets a person play one in the terminal.
+
+Invariants: `envs` imports no environment and loads no tasks unless asked; `play` ends the environment's processes
+however the player leaves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import gymnasium
+import numpy as np
+import typer
+
+from agentgym_rtmc.calls.base import Call
+from agentgym_rtmc.errors import AgentGymError, ConfigError
+from agentgym_rtmc.registration import EnvRegistration, find_env, load, load_task_set, registered_envs
+from agentgym_rtmc.settings import parse_override
+from agentgym_rtmc.tables import Row, show_table
+from agentgym_rtmc.tasks import Task, TaskSet
+
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
+ImportOption = Annotated[list[str] | None, typer.Option("--import", help="module that registers more environments")]
+
+
+def envs(
+    tasks: Annotated[bool, typer.Option("--tasks", help="load the task sets and count their tasks")] = False,
+    imports: ImportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the registered environments, their task sets and default signatures."""
+    _import(imports)
+    rows: list[Row] = []
+    for entry in registered_envs().values():
+        sets: list[str] | dict[str, Any] = list(entry.task_sets)
+        if tasks:
+            sets = {name: _count(entry, name) for name in entry.task_sets}
+        rows.append(
+            {
+                "id": entry.id,
+                "summary": entry.summary,
+                "task_sets": sets,
+                "default_signature": entry.default_signature,
+            }
+        )
+    show_table(rows, as_json=as_json)
+
+
+def _count(entry: EnvRegistration, name: str) -> dict[str, int] | str:
+    try:
+        return load_task_set(entry.id, name).splits
+    except AgentGymError as error:
+        # One set that needs a download or a package must not hide the others.
+        return f"cannot be loaded: {error}"
+
+
+def play(
+    env: Annotated[str, typer.Argument(help="environment id; 'module:id' imports the module first")],
+    task: Annotated[str | None, typer.Option(help="id of the task to play")] = None,
+    split: Annotated[str | None, typer.Option(help="draw the task from this split; default: the first one")] = None,
+    task_set: Annotated[str | None, typer.Option(help="registered task set or 'module:function'")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="draws the task and seeds the environment")] = 0,
+    option: Annotated[list[str] | None, typer.Option(help="key=value for the environment, e.g. max_turns=5")] = None,
+    imports: ImportOption = None,
+) -> None:
+    """Play a task yourself: you type what an agent would answer.
+
+    Where the environment takes shell commands, a plain line is enough. A text of several lines starts with ``` (or
+    <tool_call>) and ends with its closing line. Leave with Ctrl-D or Ctrl-C.
+    """
+    _import(imports)
+    entry = find_env(env)
+    chosen = _choose_task(load_task_set(entry.id, task_set), task, split, seed)
+    try:
+        game = gymnasium.make(entry.id, **_options(option))
+    except TypeError as error:
+        raise ConfigError(f"{entry.id} cannot be made: {error}") from error
+    try:
+        _play(game, chosen, seed)
+    finally:
+        game.close()
+
+
+def _play(game: gymnasium.Env[Any, Any], task: Task, seed: int) -> None:
+    observation, info = game.reset(seed=seed, options={"task": task})
+    player_env: Any = game.unwrapped
+    _section("system prompt", getattr(player_env, "system_prompt", ""))
+    _section(f"task {info.get('task', task.id)}", observation)
+    total, turns = 0.0, 0
+    for action in _actions(getattr(player_env, "protocol", None)):
+        observation, reward, terminated, truncated, info = game.step(action)
+        total, turns = total + float(reward), turns + 1
+        left = f", {info['turns_left']} left" if "turns_left" in info else ""
+        _section(f"turn {turns}{left}", observation)
+        if terminated or truncated:
+            end = "the task is over" if terminated else f"cut off by the limit of {info.get('truncation', 'turns')}"
+            parts = "".join(f", {name} {value:g}" for name, value in dict(info.get("reward", {})).items())
+            print(f"\n{end} after {turns} turns. reward {total:g}{parts}")
+            return
+    print(f"\nyou left after {turns} turns; the work was not graded")
+
+
+def _actions(protocol: Any) -> Iterator[str]:
+    """Yield what the player types, as the agent's text, until the input ends."""
+    while True:
+        try:
+            lines = [input("> ")]
+            closing = _closing(lines[0])
+            # What opens and closes on its first line is complete; the opening itself is skipped.
+            while closing and closing not in lines[-1][len(closing) if len(lines) == 1 else 0 :]:
+                lines.append(input("… "))
+            while not closing and lines[-1].endswith("\\"):
+                lines.append(input("… "))
+        except EOFError:
+            return
+        text = "\n".join(lines)
+        if not text.strip():
+            continue
+        if not closing and getattr(protocol, "name", "") == "shell":
+            text = protocol.render(Call(name="shell", arguments={"command": text}))
+        yield text
+
+
+def _closing(line: str) -> str:
+    """Return what ends a text that begins with this line, "" if the line is all of it."""
+    if line.lstrip().startswith("<tool_call>"):
+        return "</tool_call>"
+    fence = re.match(r"\s*(`{3,})", line)
+    return fence[1] if fence else ""
+
+
+def _choose_task(tasks: TaskSet, task_id: str | None, split: str | None, seed: int) -> Task:
+    if task_id is not None:
+        return tasks.task(task_id)
+    pool = tasks.split(split if split is not None else next(iter(tasks.splits), ""))
+    if not pool:
+        raise ConfigError(f"split {split!r} of task set {tasks.name!r} is empty; choose another with --split")
+    return pool[int(np.random.default_rng(seed).integers(len(pool)))]
+
+
+def _options(given: list[str] | None) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for text in given or []:
+        keys, value = parse_override(text)
+        if len(keys) != 1:
+            raise ConfigError(f"option {text!r} is not of the form key=value")
+        options[keys[0]] = value
+    return options
+
+
+def _import(modules: list[str] | None) -> None:
+    for module in modules or []:
+        load(f"{module}:__name__")
+
+
+def _section(title: str, text: str) -> None:
+    if text:
+        print(f"\n── {title} {'─' * max(3, 76 - len(title))}\n{text.rstrip()}")

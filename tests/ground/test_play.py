@@ -1,0 +1,101 @@
+"""A person plays: `play` and `envs` with a small environment of a user's own, from the folder it lies in."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MODULES = Path(__file__).parent / "modules"
+
+
+def run(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "agentgym_rtmc", *arguments],
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=MODULES,
+        check=False,
+    )
+
+
+def play(typed: str, *arguments: str) -> str:
+    done = run("play", "counting:test/Counting-v0", *arguments, typed=typed)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("[closed]\n")
+    return done.stdout
+
+
+def test_a_bare_line_is_a_shell_command() -> None:
+    shown = play("echo 4\n\nquit\n", "--task", "number-4")
+    assert "── system prompt" in shown
+    assert "── task number-4" in shown
+    assert "say 4" in shown
+    assert "── turn 1, 2 left" in shown
+    assert "you said: echo 4" in shown
+    assert "the task is over after 2 turns. reward 1, right 1" in shown
+
+
+def test_several_lines_and_continuations() -> None:
+    shown = play("```sh\necho 1\necho 2\n```\nls \\\n-l\n````sh\na\n```\nb\n````\n")
+    assert "you said: echo 1\necho 2\n" in shown
+    assert "you said: ls \\\n-l\n" in shown
+    assert "you said: a\n```\nb\n" in shown
+    assert "cut off by the limit of turns after 3 turns. reward 0, right 0" in shown
+
+
+def test_what_cannot_be_read_is_shown() -> None:
+    assert "[not understood: the shell block is empty" in play("```sh\n```\n")
+
+
+def test_tool_calls_are_typed_as_they_are() -> None:
+    typed = '<tool_call>\n{"name": "say",\n"arguments": {"n": "echo 7"}}\n</tool_call>\nquit\n'
+    one_line = '<tool_call>{"name": "say", "arguments": {"n": "quit"}}</tool_call>\n'
+    shown = play(typed + one_line, "--option", "tools=true", "--option", "max_turns=9", "--task", "number-7")
+    assert "── turn 1, 8 left" in shown
+    assert "[not understood: no tool call" in shown
+    assert "the task is over after 3 turns. reward 1, right 1" in shown
+
+
+@pytest.mark.parametrize("typed", ["", "echo 1\n", "```sh\nhalf a command\n"])
+def test_the_end_of_the_input_ends_the_game(typed: str) -> None:
+    assert "you left after" in play(typed)
+
+
+def test_tasks_are_drawn_by_seed_and_split() -> None:
+    drawn = {play("", "--split", "heldout", "--seed", str(seed)).partition("── task ")[2][:8] for seed in range(4)}
+    assert len(drawn) > 1
+    heldout = play("", "--split", "heldout", "--seed", "1")
+    assert heldout == play("", "--split", "heldout", "--seed", "1")
+    assert any(f"number-{n}" in heldout for n in (6, 7, 8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--task", "number-44"], "task set 'numbers' has no task 'number-44'; did you mean 'number-4'?"),
+        (["--split", "held"], "has no split 'held'; did you mean 'heldout'?"),
+        (["--task-set", "letters"], "test/Counting-v0 has no task set 'letters'; known: numbers"),
+        (["--option", "max_turn=3"], "test/Counting-v0 cannot be made:"),
+        (["--option", "max_turns"], "is not of the form key.subkey=value"),
+    ],
+)
+def test_mistakes_of_the_player(arguments: list[str], complaint: str) -> None:
+    done = run("play", "counting:test/Counting-v0", *arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_envs_lists_and_counts() -> None:
+    done = run("envs", "--import", "counting", "--tasks", "--json")
+    (entry,) = [one for one in json.loads(done.stdout) if one["id"] == "test/Counting-v0"]
+    assert entry == {
+        "id": "test/Counting-v0",
+        "summary": "say a number",
+        "task_sets": {"numbers": {"train": 6, "heldout": 3}},
+        "default_signature": "operations",
+    }
