@@ -1,7 +1,7 @@
 """Evaluation: pass@1 of a policy on a fixed list of tasks, with an interval clustered by task.
 
-Invariants: pass@1 is the mean over k samples a task at a stated temperature, then over tasks; an episode passes when its
-total reward reaches `success_reward`. Invalid episodes are counted and left out, never scored. The noise of an
+Invariants: pass@1 is the mean over k samples a task at a stated temperature, then over tasks; an episode passes when
+its total reward reaches `success_reward`. Invalid episodes are counted and left out, never scored. The noise of an
 evaluation depends on the seed alone, so before and after are paired by task.
 """
 
