@@ -12,13 +12,16 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from agentgym_rtmc.errors import ConfigError
 from agentgym_rtmc.trainer.learner.config import LearnerConfig
 from agentgym_rtmc.trainer.learner.gauges import GapGauge, StepGauge
 from agentgym_rtmc.trainer.learner.logprobs import TokenScorer
@@ -41,6 +44,7 @@ class Learner:
         self.config = config or LearnerConfig()
         self.updates = 0
         self._score = TokenScorer(model)
+        self._layers = _checkpointing_layers(model) if self.config.gradient_checkpointing else []
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.parameter_names = [name for name, p in named if p.ndim >= 2] + [name for name, p in named if p.ndim < 2]
         self._parameters = [p for _, p in named]
@@ -162,16 +166,14 @@ class Learner:
         """Evaluation mode, and gradient checkpointing where asked; both undone at the end."""
         was_training = self.model.training
         self.model.eval()
-        layers = _checkpointing_layers(self.model) if self.config.gradient_checkpointing else []
-        if layers:
-            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        for layer in layers:
-            layer.training = True  # the layer's own flag turns checkpointing on; its dropouts stay in evaluation mode
+        for layer in self._layers:  # checkpointing asks the layer's own flag; its dropouts stay in evaluation mode
+            layer.training = layer.gradient_checkpointing = True
+            layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
         try:
             yield
         finally:
-            if layers:
-                self.model.gradient_checkpointing_disable()
+            for layer in self._layers:
+                layer.gradient_checkpointing = False
             self.model.train(was_training)
 
 
@@ -199,7 +201,10 @@ def _array(values: Tensor) -> NDArray[np.float32]:
     return array
 
 
-def _checkpointing_layers(model: Any) -> list[torch.nn.Module]:
+def _checkpointing_layers(model: Any) -> list[Any]:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ConfigError(f"{type(model).__name__} has no layers that support it: set gradient_checkpointing = false")
+    return layers

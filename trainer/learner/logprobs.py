@@ -106,10 +106,10 @@ def _head_is_last(model: Any) -> bool:
     hook = head.register_forward_hook(replace)
     try:
         logits = model(input_ids=ids, use_cache=False).logits
+        hidden = getattr(model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
     finally:
         hook.remove()
         model.train(was_training)
-    hidden = getattr(model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
     if hidden is None or len(given) != 1 or given[0].shape != hidden.shape:
         return False
     expected = torch.linspace(-60, 60, logits.numel(), device=device, dtype=logits.dtype).view_as(logits)

@@ -40,7 +40,15 @@ def make_model() -> Callable[..., Any]:
             "tie_word_embeddings": True,
         }
         if kind == "gpt2":
-            sizes = {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 128}
+            sizes = {
+                "vocab_size": VOCABULARY,
+                "n_embd": 16,
+                "n_layer": 2,
+                "n_head": 2,
+                "n_positions": 128,
+                "bos_token_id": 0,
+                "eos_token_id": 0,
+            }
         if kind == "llama":
             sizes["tie_word_embeddings"] = False
         config = {"qwen3": "Qwen3", "llama": "Llama", "gpt2": "GPT2", "gemma2": "Gemma2"}[kind]
