@@ -84,5 +84,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     '; known: grpo, rtmc'
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+    folded = {candidate.casefold(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {folded[close[0]]!r}?"
+    return f"; known: {', '.join(names)}" if names else "; none are known"

@@ -7,6 +7,7 @@ Invariants: registration imports nothing - every value is a lazy `module:name` s
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,7 +73,10 @@ def register_env(
     for what in (entry_point, reference, demonstrator, reporter, *entry.task_sets.values()):
         if what is not None and what.count(":") != 1:
             raise RegistrationError(f"{id}: {what!r} is not of the form 'module:name'")
-    gymnasium.register(id=id, entry_point=entry_point, kwargs=dict(kwargs or {}))
+    try:
+        gymnasium.register(id=id, entry_point=entry_point, kwargs=dict(kwargs or {}))
+    except gymnasium.error.Error as error:
+        raise RegistrationError(f"{id!r} cannot be registered with Gymnasium: {error}") from error
     _REGISTRY[id] = entry
     return entry
 
@@ -133,7 +137,12 @@ def load_task_set(env_id: str, name: str | None = None, **options: Any) -> TaskS
         name = next(iter(entry.task_sets))
     if name not in entry.task_sets and ":" not in name:
         raise RegistrationError(f"{entry.id} has no task set {name!r}{nearest(name, entry.task_sets)}")
-    loaded = load(entry.task_sets.get(name, name))(**options)
+    loader = load(entry.task_sets.get(name, name))
+    try:
+        inspect.signature(loader).bind(**options)
+    except TypeError as error:
+        raise RegistrationError(f"the task set {name!r} does not take these options: {error}") from error
+    loaded = loader(**options)
     if not isinstance(loaded, TaskSet):
         raise RegistrationError(f"{name}: the loader returned {type(loaded).__name__}, not a TaskSet")
     return loaded

@@ -19,7 +19,7 @@ class CountingEnv(AgentEnv):
     system_prompt = "Say the number."
 
     def __init__(self, max_turns: int = 3, tools: bool = False, render_mode: str | None = None) -> None:
-        super().__init__(load_numbers(), max_turns, render_mode)
+        super().__init__(load_numbers(), max_turns, render_mode=render_mode)
         self.protocol: TextProtocol = ToolCallProtocol() if tools else ShellProtocol()
         self._said = ""
 
