@@ -6,7 +6,10 @@ however the player leaves.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import re
+import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -104,6 +107,10 @@ def _play(game: gymnasium.Env[Any, Any], task: Task, seed: int) -> None:
 
 def _actions(protocol: Any) -> Iterator[str]:
     """Yield what the player types, as the agent's text, until the input ends."""
+    if sys.stdin.isatty():
+        # Importing it gives `input` a history and the arrow keys; some builds of Python lack it.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("readline")
     while True:
         try:
             lines = [input("> ")]

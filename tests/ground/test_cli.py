@@ -122,6 +122,20 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
             assert f"agentgym-rtmc {name}" in capsys.readouterr().out
 
 
+def test_a_target_may_be_an_app_with_commands_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent / "modules")
+    monkeypatch.setitem(COMMANDS, "Test", {"fruit": ("fruit_app:app", "about fruit")})
+    assert main(["fruit", "count", "--kind", "pear"]) == 0
+    assert capsys.readouterr().out == "3 pear\n"
+    assert main(["fruit", "--help"]) == 0
+    assert "agentgym-rtmc fruit" in capsys.readouterr().out
+    assert main(["fruit", "peel"]) == 2
+    assert capsys.readouterr().err == "error: pears cannot be peeled\n"
+    assert main(["fruit", "leave"]) == 5
+
+
 def test_envs_as_json_without_torch() -> None:
     script = """
         import sys

@@ -1,6 +1,7 @@
 """A person plays: `play` and `envs` with a small environment of a user's own, from the folder it lies in."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,24 @@ def test_tool_calls_are_typed_as_they_are() -> None:
 @pytest.mark.parametrize("typed", ["", "echo 1\n", "```sh\nhalf a command\n"])
 def test_the_end_of_the_input_ends_the_game(typed: str) -> None:
     assert "you left after" in play(typed)
+
+
+def test_an_interruption_closes_the_environment() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "agentgym_rtmc", "play", "counting:test/Counting-v0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=MODULES,
+    )
+    assert child.stdout is not None
+    shown = ""
+    while not shown.endswith("> "):
+        shown += child.stdout.read(1) or pytest.fail(f"no prompt: {shown}")
+    child.send_signal(signal.SIGINT)
+    rest, complaint = child.communicate(timeout=60)
+    assert (child.returncode, rest, complaint) == (130, "[closed]\n", "interrupted\n")
 
 
 def test_tasks_are_drawn_by_seed_and_split() -> None:
