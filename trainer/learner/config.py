@@ -9,44 +9,39 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from agentgym_rtmc.settings import Settings
 from agentgym_rtmc.trainer.learner.losses import LossConfig
 
 
-class LearnerConfig(BaseModel):
-    """How an update is made from rows.
+class LearnerConfig(Settings):
+    """How an update is made from rows."""
 
-    learning_rate: peak rate of AdamW; 6e-4 suits models of about a million parameters, 1e-6 to 1e-5 those of billions.
-    schedule: `constant` or `cosine` (down to `final_rate` × learning_rate at update `total_updates`), both after a
-    linear warm-up over `warmup_updates`. A rate belongs to an update, not to an optimiser step.
-    epochs, minibatches: passes over the rows of an update, and optimiser steps in each pass.
-    old_logprobs: where π_old comes from: `sampler`, `recompute` (one extra forward pass before the first step), or
-    `auto`: the sampler's with one step per update, recomputed otherwise.
-    normalize_advantages: over the trained tokens of an update; `rms` divides by √mean A², `std` subtracts the mean too.
-    mask_length: leave turns cut by the token limit out of the loss (read by whoever builds the rows).
-    microbatch_tokens: padded tokens per forward pass; bounds memory, does not change the result.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    loss: LossConfig = LossConfig()
-    learning_rate: float = Field(default=6e-4, gt=0)
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = Field(default=0.0, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    schedule: Literal["constant", "cosine"] = "constant"
-    warmup_updates: int = Field(default=0, ge=0)
-    total_updates: int | None = Field(default=None, gt=0)
-    final_rate: float = Field(default=0.1, ge=0, le=1)
-    epochs: int = Field(default=1, ge=1)
-    minibatches: int = Field(default=1, ge=1)
-    old_logprobs: Literal["auto", "sampler", "recompute"] = "auto"
-    normalize_advantages: Literal["none", "rms", "std"] = "none"
-    mask_length: bool = True
-    microbatch_tokens: int = Field(default=8192, ge=1)
-    gradient_checkpointing: bool = False
-    seed: int = Field(default=0, ge=0)
+    loss: LossConfig = Field(default_factory=LossConfig, description="the policy loss")
+    learning_rate: float = Field(
+        6e-4, gt=0, description="peak rate of AdamW; 6e-4 suits a million parameters, 1e-6 to 1e-5 billions"
+    )
+    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW's decay rates")
+    weight_decay: float = Field(0.0, ge=0, description="decay of matrices; norms and biases are never decayed")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
+    schedule: Literal["constant", "cosine"] = Field("constant", description="rate over updates, after the warm-up")
+    warmup_updates: int = Field(0, ge=0, description="updates of linear warm-up")
+    total_updates: int | None = Field(None, gt=0, description="update at which 'cosine' reaches its end")
+    final_rate: float = Field(0.1, ge=0, le=1, description="share of the rate at the end of 'cosine'")
+    epochs: int = Field(1, ge=1, description="passes over the rows of an update")
+    minibatches: int = Field(1, ge=1, description="optimiser steps in each pass")
+    old_logprobs: Literal["auto", "sampler", "recompute"] = Field(
+        "auto",
+        description="where π_old comes from; auto: the sampler's with one step an update, else one more forward pass",
+    )
+    normalize_advantages: Literal["none", "rms", "std"] = Field(
+        "none", description="over an update's trained tokens: divide by √mean A², or (std) subtract the mean first"
+    )
+    mask_length: bool = Field(True, description="leave turns cut by the token limit out of the loss")
+    microbatch_tokens: int = Field(8192, ge=1, description="padded tokens a forward pass; does not change the result")
+    gradient_checkpointing: bool = Field(False, description="recompute activations: less memory, a third more time")
+    seed: int = Field(0, ge=0, description="fixes how rows are dealt to minibatches")
 
     @model_validator(mode="after")
     def _whole(self) -> LearnerConfig:

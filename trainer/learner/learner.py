@@ -43,6 +43,7 @@ class Learner:
         self.model = model
         self.config = config or LearnerConfig()
         self.updates = 0
+        self.seconds = 0.0
         self._score = TokenScorer(model)
         self._layers = _checkpointing_layers(model) if self.config.gradient_checkpointing else []
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
@@ -66,7 +67,8 @@ class Learner:
         `ratio_mean`, `ratio_max`, `mismatch_weight_mean`, `logprob_gap_mean` and `logprob_gap_max` (absolute, trainer
         against sampler, before the first step), `logprob_gap_kl` (k3), `logprobs_unusable`, `grad_norm` (before
         clipping, mean over steps), `steps`, `steps_skipped`, `tokens_trained`, `tokens_fed`, `padding_share`,
-        `advantage_mean`, `advantage_rms` (before normalising), `learning_rate`, `learner_seconds`.
+        `advantage_mean`, `advantage_rms` (before normalising), `learning_rate`. All are functions of weights
+        and rows; the time of the last update is in `seconds`.
         Without rows no step is taken, and the update is counted.
         """
         started = time.perf_counter()
@@ -94,7 +96,8 @@ class Learner:
                         )
         self.updates += 1
         metrics |= gauge.metrics() | gap.metrics()
-        metrics |= {"learning_rate": rate, "learner_seconds": time.perf_counter() - started}
+        metrics["learning_rate"] = rate
+        self.seconds = time.perf_counter() - started
         return metrics | (counts.metrics() if counts else {})
 
     @torch.no_grad()

@@ -19,37 +19,40 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from agentgym_rtmc.settings import Settings
 from agentgym_rtmc.trainer.learner.rows import LearningRow
 
 Aggregation = Literal["token_mean", "turn_mean", "sequence_mean", "constant"]
 
 
-class LossConfig(BaseModel):
-    """Which loss, and its constants.
+class LossConfig(Settings):
+    """Which loss, and its constants; the formulas stand in `token_losses` and `token_weights`."""
 
-    kind: `ppo` clips the ratio of each token; `gspo` the ratio of each sequence, `gspo_turn` that of each turn (both
-    are exp of a mean log-ratio); `cispo` clips the ratio as a detached weight and keeps every token's gradient.
-    clip_low / clip_high: ε below and above 1; None takes 0.2 / 0.28, and 3e-4 / 4e-4 for both GSPO forms.
-    dual_clip: bound c > 1 on the loss of tokens with A < 0 (ppo and gspo); None is off.
-    mismatch_cap: truncated importance sampling, weight min(π_old/π_sampler, cap), where π_old was recomputed by the
-    learner; None is off.
-    aggregation: `token_mean`; `turn_mean` and `sequence_mean` (each turn, each episode weighs the same); `constant`
-    divides by episodes × `constant_length` tokens (Dr.GRPO).
-    """
+    kind: Literal["ppo", "gspo", "gspo_turn", "cispo"] = Field(
+        "ppo", description="clip the ratio of a token, a sequence, a turn, or (cispo) as a detached weight"
+    )
+    clip_low: float | None = Field(None, ge=0, le=1, description="ε below 1; default 0.2, with gspo 3e-4")
+    clip_high: float | None = Field(None, ge=0, description="ε above 1; default 0.28, with gspo 4e-4")
+    dual_clip: float = Field(3.0, ge=0, description="bound on the ratio of tokens with A < 0; 0: none")
+    log_ratio_limit: float = Field(20.0, gt=0, description="log-ratios are clamped to ± this")
+    mismatch_cap: float = Field(
+        2.0, ge=0, description="truncates the weight π_old/π_sampler where π_old is recomputed; 0: no weight"
+    )
+    aggregation: Aggregation = Field(
+        "token_mean", description="tokens, turns or episodes weigh the same, or a constant normaliser"
+    )
+    constant_length: int = Field(1024, gt=0, description="tokens an episode, for aggregation = 'constant'")
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kind: Literal["ppo", "gspo", "gspo_turn", "cispo"] = "ppo"
-    clip_low: float | None = Field(default=None, ge=0, le=1)
-    clip_high: float | None = Field(default=None, ge=0)
-    dual_clip: float | None = Field(default=3.0, gt=1)
-    log_ratio_limit: float = Field(default=20.0, gt=0)
-    mismatch_cap: float | None = Field(default=2.0, gt=0)
-    aggregation: Aggregation = "token_mean"
-    constant_length: int = Field(default=1024, gt=0)
+    @model_validator(mode="after")
+    def _bounds(self) -> LossConfig:
+        if 0 < self.dual_clip <= 1:
+            raise ValueError(
+                f"dual_clip is {self.dual_clip}; it bounds a ratio from above: use more than 1, or 0 for none"
+            )
+        return self
 
     def clip_range(self) -> tuple[float, float]:
         """Return the lower and upper bound of the ratio."""
@@ -109,7 +112,7 @@ def token_losses(
         clipped = bounded.detach() != ratio.detach()
     else:
         loss = torch.maximum(-advantages * ratio, -advantages * bounded)
-        if config.dual_clip is not None:
+        if config.dual_clip:
             loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * config.dual_clip), loss)
         clipped = (loss.detach() != -advantages * ratio.detach()) & (advantages != 0)
     mismatch = _mismatch(old.detach(), sampler_logprobs, config)
@@ -125,7 +128,7 @@ def _unit_mean(values: Tensor, unit: Tensor) -> Tensor:
 
 def _mismatch(old: Tensor, sampler: Tensor, config: LossConfig) -> Tensor:
     """Return min(π_old/π_sampler, cap), 1 where it is off or the sampler's log-probability is unknown. Shape: (n,)."""
-    if config.mismatch_cap is None:
+    if not config.mismatch_cap:
         return torch.ones_like(old)
     gap = (old - sampler).clamp(-config.log_ratio_limit, config.log_ratio_limit)
     weight = torch.exp(gap).clamp(max=config.mismatch_cap)
