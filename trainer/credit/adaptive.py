@@ -56,11 +56,21 @@ def adaptive(
     checks.fraction("decay", decay)
     checks.discount("gamma", gamma)
     checks.choice("outcome_term", outcome_term, ("return", "ladder"))
-    sums_before = {name: float((memory or {}).get(name, 0.0)) for name in ("between", "within")}
-    if any(not 0.0 <= amount < np.inf for amount in sums_before.values()):
+    before = {name: float((memory or {}).get(name, 0.0)) for name in ("between", "within")}
+    if any(not 0.0 <= amount < np.inf for amount in before.values()):
         raise CreditError(f"memory holds {memory!r}; hand in what the previous batch returned, or None to start anew")
-    signal = split_signal(**sums_before)
+    signal = split_signal(**before)
     weight = step_weight(signal)
+    advantages = np.empty(tree.step_count)
+    between, within = decay * before["between"], decay * before["within"]
+    for steps, part in tree.chunks():
+        advantages[steps] = _advantages(part, weight, outcome_term, gamma)
+        found = split_sums(part, part.episode_returns)
+        between, within = between + found[0], within + found[1]
+    return Credit(advantages, {"between": between, "within": within}, {"split_signal": signal, "step_weight": weight})
+
+
+def _advantages(tree: RolloutTree, weight: float, outcome_term: str, gamma: float) -> Floats:
     if outcome_term == "return":
         advantages = np.repeat(outcome(tree, divide=False), tree.lengths)
     else:
@@ -69,13 +79,7 @@ def adaptive(
         advantages = gains - ladder(tree, gains, prior, LADDER_STRENGTH, len(tree.levels), leave_one_out=True)
     if weight:
         advantages += weight * value_change(tree)
-    advantages /= np.repeat(group_stds(tree, tree.episode_returns)[tree.group] + STD_EPSILON, tree.lengths)
-    between, within = split_sums(tree, tree.episode_returns)
-    carried = {
-        "between": decay * sums_before["between"] + between,
-        "within": decay * sums_before["within"] + within,
-    }
-    return Credit(advantages, carried, {"split_signal": signal, "step_weight": weight})
+    return advantages / np.repeat(group_stds(tree, tree.episode_returns)[tree.group] + STD_EPSILON, tree.lengths)
 
 
 def split_signal(between: float, within: float) -> float:
@@ -102,7 +106,7 @@ def split_sums(tree: RolloutTree, returns: Floats) -> tuple[float, float]:
     kept = pooled[state]
     if not kept.any():
         return 0.0, 0.0
-    child, _, parent = number(state[kept], tree.after[steps[kept]], episode[kept])
+    child, parent = number(state[kept], tree.after[steps[kept]])
     inside = sums(child, np.ones(len(child)), len(parent))
     between = float((sums(child, gap[kept], len(parent)) ** 2 / inside).sum())
     within = float((sums(parent, np.ones(len(parent)), size)[pooled] * variance[pooled]).sum() - variance[pooled].sum())

@@ -7,7 +7,7 @@ the work needs memory for one chunk only.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agentgym_rtmc.errors import CreditError
-from agentgym_rtmc.trainer.credit.numbering import Bools, Floats, Ints, Level, Numbering, intern, number
+from agentgym_rtmc.trainer.credit.numbering import Bools, Floats, Ints, Level, Numbering, intern, number, number_pairs
 from agentgym_rtmc.trainer.credit.tree import CHUNK_STEPS, RolloutTree, group_ranges
 from agentgym_rtmc.trainer.credit.view import KeyNames
 
@@ -68,31 +68,60 @@ def layout(lengths: Ints, valid: ArrayLike | None, groups: ArrayLike | Sequence[
     return _Layout(lengths, group[order], flags[order], order, steps, labels)
 
 
-def numbering(where: _Layout, episode: Ints, keys: Ints, within: Numbering | None = None) -> Numbering:
-    """Number keys within groups, or (for pairs) within the nodes of `within`. Shapes: episode and keys (steps,)."""
-    steps = len(keys)
+def _parts(where: _Layout) -> Iterator[tuple[slice, range]]:
+    """Ranges of steps and of groups to be numbered together, leaving out what has no steps."""
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(where.lengths)])
-    ids, first = np.empty(steps, np.int64), np.empty(steps, np.bool_)
-    parents: list[Ints] = []
-    bases: list[Ints] = []
-    offset = 0
     for low, high in group_ranges(where.group, where.lengths, CHUNK_STEPS):
         begin, end = starts[np.searchsorted(where.group, [low, high])].tolist()
-        part = slice(begin, end)
-        majors = np.arange(low, high) if within is None else within.base[low:high]
-        major_base = int(majors[0])
-        if begin == end:
-            bases.append(np.full(high - low, offset))
-            continue
+        if end > begin:
+            yield slice(begin, end), range(low, high)
+
+
+def _joined(parents: list[Ints]) -> Ints:
+    return np.concatenate(parents) if parents else np.empty(0, np.int64)
+
+
+def level(where: _Layout, episode: Ints, states: Ints, actions: Ints) -> Level:
+    """Number the states of one key level and their pairs with the actions. Shapes: all (steps,)."""
+    steps = len(states)
+    state, pair, first = np.empty(steps, np.int64), np.empty(steps, np.int64), np.empty(steps, np.bool_)
+    groups_of: list[Ints] = []
+    states_of: list[Ints] = []
+    state_offset = pair_offset = 0
+    for part, groups in _parts(where):
+        group = where.group[episode[part]] - groups.start
+        state[part], group_of, pair[part], state_of, first[part] = number_pairs(
+            group, states[part], actions[part], episode[part]
+        )
+        state[part] += state_offset
+        pair[part] += pair_offset
+        groups_of.append(group_of + groups.start)
+        states_of.append(state_of + state_offset)
+        state_offset += len(group_of)
+        pair_offset += len(state_of)
+    group_of, state_of = _joined(groups_of), _joined(states_of)
+    base = np.searchsorted(group_of, np.arange(int(where.group[-1]) + 2))
+    return Level(
+        Numbering(state, group_of, base, episode),
+        Numbering(pair, state_of, np.searchsorted(state_of, base), episode, first),
+    )
+
+
+def nodes(where: _Layout, episode: Ints, keys: Ints, within: Numbering | None = None) -> Numbering:
+    """Number keys within groups, or within the nodes of another numbering. Shapes: (steps,)."""
+    ids = np.empty(len(keys), np.int64)
+    parents: list[Ints] = []
+    offset = 0
+    for part, groups in _parts(where):
+        start = groups.start if within is None else int(within.base[groups.start])
         major = where.group[episode[part]] if within is None else within.ids[part]
-        ids[part], first[part], parent = number(major - major_base, keys[part], episode[part])
+        ids[part], parent = number(major - start, keys[part])
         ids[part] += offset
-        bases.append(offset + np.searchsorted(parent, majors - major_base))
-        parents.append(parent + major_base)
+        parents.append(parent + start)
         offset += len(parent)
-    bases.append(np.full(1, offset))
-    parent_of = np.concatenate(parents) if parents else np.empty(0, np.int64)
-    return Numbering(ids, first, parent_of, np.concatenate(bases))
+    parent_of = _joined(parents)
+    bounds = np.arange(int(where.group[-1]) + 2) if within is None else within.base
+    return Numbering(ids, parent_of, np.searchsorted(parent_of, bounds), episode)
 
 
 def _rewards(where: _Layout, flat: Floats, episode: Ints) -> Floats:
@@ -125,18 +154,14 @@ def _grow(
         raise CreditError("token_counts must not be negative")
     checked = _rewards(where, rewards, episode)
     chosen = where.place(actions)
-    levels = []
-    for keys in states:
-        merged = numbering(where, episode, where.place(keys))
-        levels.append(Level(merged, numbering(where, episode, chosen, within=merged)))
     return RolloutTree(
         lengths=where.lengths,
         group=where.group,
         valid=where.valid,
         order=where.order,
         rewards=checked,
-        levels=tuple(levels),
-        observation=None if observations is None else numbering(where, episode, where.place(observations)),
+        levels=tuple(level(where, episode, where.place(keys), chosen) for keys in states),
+        observation=None if observations is None else nodes(where, episode, where.place(observations)),
         token_counts=counts,
         names=names,
     )
@@ -182,7 +207,7 @@ def from_keys(
     lengths = _lengths("states", states)
     where = layout(lengths, valid, groups)
     steps = int(lengths.sum())
-    named = [("actions", actions), *((f"coarser[{index}]", level) for index, level in enumerate(coarser))]
+    named = [("actions", actions), *((f"coarser[{index}]", keys) for index, keys in enumerate(coarser))]
     if observations is not None:
         named.append(("observations", observations))
     flat: dict[str, list[Hashable]] = {"states": list(chain.from_iterable(states))}
@@ -248,7 +273,7 @@ def from_ids(
     seen = None if observations is None else _flat_ids("observations", observations, sizes, flat)
     return _grow(
         where,
-        [fine, *(_flat_ids(f"coarser[{index}]", level, sizes, flat) for index, level in enumerate(coarser))],
+        [fine, *(_flat_ids(f"coarser[{index}]", keys, sizes, flat) for index, keys in enumerate(coarser))],
         chosen,
         floats("rewards", rewards),
         seen,
@@ -284,14 +309,14 @@ def from_tokens(
     ids, final, base = _prefixes(tokens, where)
     episode = np.repeat(np.arange(len(where.lengths)), where.lengths)
     parent = np.repeat(np.arange(len(base) - 1), np.diff(base))
-    prefixes = Numbering(ids, np.ones(len(ids), np.bool_), parent, base)
+    prefixes = Numbering(ids, parent, base, episode, np.ones(len(ids), np.bool_))
     return RolloutTree(
         lengths=where.lengths,
         group=where.group,
         valid=where.valid,
         order=where.order,
         rewards=_rewards(where, flat_rewards, episode),
-        levels=(Level(prefixes, numbering(where, episode, tokens, within=prefixes)),),
+        levels=(Level(prefixes, nodes(where, episode, tokens, within=prefixes)),),
         token_counts=sampled.astype(np.float64),
         sampled=sampled,
         final=final,

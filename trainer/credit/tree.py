@@ -169,10 +169,10 @@ class RolloutTree:
         """First step of each episode, and the number of steps at the end. Shape: (episodes + 1,)."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
 
-    @cached_property
+    @property
     def episode(self) -> Ints:
         """Episode of each step. Shape: (steps,)."""
-        return np.repeat(np.arange(self.episode_count), self.lengths)
+        return self.state.episode
 
     @cached_property
     def left(self) -> Ints:
@@ -231,9 +231,12 @@ class RolloutTree:
 
         Steps of invalid episodes have none. Steps lie in the tree's order; `split` gives them back per episode.
         """
-        valid = np.repeat(self.valid, self.lengths)
-        visitors = np.bincount(self.state.ids[self.state.first & valid], minlength=self.state.count)
-        return np.asarray((visitors >= 2)[self.state.ids] & valid)
+        company = np.repeat(self.valid, self.lengths)
+        for steps, part in self.chunks():
+            valid, state = company[steps], part.state
+            visitors = np.bincount(state.ids[state.first & valid], minlength=state.count)
+            valid &= (visitors >= 2)[state.ids]
+        return company
 
     def company_share(self) -> float:
         """Share of the valid episodes' steps that have company; 0.0 without any."""
@@ -266,14 +269,15 @@ class RolloutTree:
         first, last = (int(x) for x in np.searchsorted(self.group, [low, high]))
         episodes, groups = slice(first, last), slice(low, high)
         steps = slice(int(self.starts[first]), int(self.starts[last]))
+        episode = self.episode[steps] - first
         return RolloutTree(
             lengths=self.lengths[episodes],
             group=self.group[episodes] - low,
             valid=self.valid[episodes],
             order=np.arange(last - first),
             rewards=self.rewards[steps],
-            levels=tuple(level.part(steps, groups) for level in self.levels),
-            observation=None if self.observation is None else self.observation.part(steps, groups, low),
+            levels=tuple(level.part(steps, groups, episode) for level in self.levels),
+            observation=None if self.observation is None else self.observation.part(steps, groups, low, episode),
             token_counts=None if self.token_counts is None else self.token_counts[steps],
             sampled=None if self.sampled is None else self.sampled[steps],
             final=None if self.final is None else self.final[episodes] - self.state.base[low],

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agentgym_rtmc.trainer.credit.numbering import Floats, Level, Numbering, number, sums
+from agentgym_rtmc.trainer.credit.numbering import Floats, Level, Numbering, sums
 from agentgym_rtmc.trainer.credit.returns import group_sums
 from agentgym_rtmc.trainer.credit.tree import RolloutTree
 
@@ -41,8 +41,8 @@ def state_totals(
     """N(s) and sum_a N(s, a) Q(s, a) at every step, without what its own episode adds if so asked. Shapes: (steps,)."""
     parent, size, ids = level.pairs.parent, level.states.count, level.states.ids
     n, total = sums(parent, pairs.n, size)[ids], sums(parent, pairs.total, size)[ids]
-    if leave_one_out and len(ids):
-        meeting = number(ids, tree.episode, tree.episode)[0]
+    if leave_one_out:
+        meeting = level.states.meeting
         weight = first_visits(tree, level.pairs)
         n -= sums(meeting, weight, 0)[meeting]
         total -= sums(meeting, weight * gains, 0)[meeting]
