@@ -12,6 +12,13 @@ from agentgym_rtmc.environments.sandbox.root import ENVIRONMENT
 HOST_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 """Environment of the programs that set a sandbox up; nothing else of the host's is handed to them."""
 
+RUN_AND_EXIT = '(exec "$@") 2>&9 9>&-; exit $?'
+"""Last words of a shell that is the first process of a namespace: run the command, and die with all the rest.
+
+Its own descriptor 2 must be closed and 9 be the command's: shells like to remark on how a command died.
+"""
+FIRST_PROCESS = ("/bin/sh", "-c", f"exec 9>&2 2>&-; {RUN_AND_EXIT}", "sh")
+
 
 class Backend(Protocol):
     """Turns an agent's command into a command line for the host. One instance serves one sandbox."""

@@ -1,4 +1,8 @@
-"""Isolation by bubblewrap (`bwrap`): namespaces, a read-only root, no capabilities, a system-call filter."""
+"""Isolation by bubblewrap (`bwrap`): namespaces, a read-only root, no capabilities, a system-call filter.
+
+The first process in the namespaces is a shell of ours, not bubblewrap's own: with that, `bwrap` returns as soon as the
+agent's command ends, while what the command left in the background may still be dying and writing.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import os
 from pathlib import Path
 
 from agentgym_rtmc.environments.sandbox import seccomp, userns
-from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, environment, limits
+from agentgym_rtmc.environments.sandbox.backend import FIRST_PROCESS, HOST_ENVIRONMENT, environment, limits
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, SandboxSpec
 from agentgym_rtmc.environments.sandbox.process import Launch
 from agentgym_rtmc.environments.sandbox.root import JAIL
@@ -28,7 +32,7 @@ class Bubblewrap:
         launchers = f"/{LAUNCHER_FOLDER}"
         options = [
             *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-            *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox"),
+            *("--die-with-parent", "--as-pid-1", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox"),
             *("--ro-bind", str(root / JAIL), "/"),
             *("--proc", "/proc", "--dev", "/dev"),
             *("--perms", "1777", "--size", str(spec.disk_bytes), "--tmpfs", "/tmp"),
@@ -54,7 +58,7 @@ class Bubblewrap:
         # Handed over through a pipe, so that the agent's `ps` does not show the host's paths.
         self._options = b"".join(word.encode() + b"\0" for word in options)
         self._before = [word.encode() for word in [*enter, PROGRAMS[0]]]
-        self._after = [word.encode() for word in ["--", *become, *limits(spec, launchers)]]
+        self._after = [word.encode() for word in ["--", *FIRST_PROCESS, *become, *limits(spec, launchers)]]
 
     def launch(self, argv: list[bytes]) -> Launch:
         """See `Backend`. `bwrap` reports an exit code on its status pipe only if the command was really started."""

@@ -33,7 +33,7 @@ _WARNING = """\
 * asked for it (isolation = "none" or AGENTGYM_RTMC_UNSAFE_NO_SANDBOX=1).       *
 * They can read, change and delete everything your user can.                   *
 ********************************************************************************"""
-_HELP = """\
+HELP = """\
 What to do, one of these:
 - install bubblewrap: `apt install bubblewrap`, `dnf install bubblewrap` or `pacman -S bubblewrap`;
 - where namespaces are forbidden to ordinary users: `sysctl kernel.unprivileged_userns_clone=1` (Debian 10),
@@ -87,7 +87,7 @@ def choose(spec: SandboxSpec) -> tuple[type[Backend], Path]:
         if not reason:
             return BACKENDS[name], root
         reasons.append(f"- {name}: {reason}")
-    raise SandboxUnavailableError("this machine cannot isolate commands:\n" + "\n".join(reasons) + f"\n{_HELP}")
+    raise SandboxUnavailableError("this machine cannot isolate commands:\n" + "\n".join(reasons) + f"\n{HELP}")
 
 
 def _warn_once() -> None:

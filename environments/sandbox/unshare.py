@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentgym_rtmc.environments.sandbox import userns
-from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, environment, limits
+from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, RUN_AND_EXIT, environment, limits
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, SandboxSpec
 from agentgym_rtmc.environments.sandbox.process import Launch
 from agentgym_rtmc.environments.sandbox.root import DEVICES, JAIL
@@ -22,8 +22,7 @@ from agentgym_rtmc.environments.sandbox.root_sources import LAUNCHER_FOLDER
 PROGRAMS = ("unshare", "setpriv", "mount", "pivot_root", "nsenter")
 PACKAGE = "package util-linux, 2.36 or newer"
 
-# Descriptor 2 is closed for the shell itself, which would otherwise add its own remarks on how a command died to the
-# command's output. Host paths come as variables, so that the agent's `ps` does not show them.
+# Host paths come as variables, so that the agent's `ps` does not show them.
 _SET_UP = f"""
 set -e
 exec 8>"$MARK"
@@ -35,8 +34,7 @@ cd /
 echo started >&8
 exec 8>&-
 exec 9>&2 2>&-
-(exec "$@") 2>&9 9>&-
-exit $?
+{RUN_AND_EXIT}
 """
 
 

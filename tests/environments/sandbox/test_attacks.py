@@ -1,0 +1,308 @@
+"""Hostile commands: each is contained, the host is unharmed, and the next command is served."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agentgym_rtmc.environments.sandbox.base import MIB, Sandbox
+
+MakeSandbox = Callable[..., Sandbox]
+
+
+@pytest.fixture(autouse=True)
+def next_command_is_served(sandbox: Sandbox) -> Iterator[None]:
+    """After every attack the same sandbox still works."""
+    sandbox.write("m.py", b"print('served')\n")
+    yield
+    result = sandbox.exec(["python", "-c", "print('served')"])
+    assert result.stdout == "served\n", result
+
+
+def run(sandbox: Sandbox, script: str, timeout: float | None = None) -> str:
+    """Run a shell script; return its merged output."""
+    return sandbox.exec(["bash", "-c", script], merge=True, timeout=timeout).stdout
+
+
+def python(sandbox: Sandbox, script: str, timeout: float | None = None) -> str:
+    """Run a Python script; return its merged output."""
+    return sandbox.exec(["python", "-c", script], merge=True, timeout=timeout).stdout
+
+
+def test_host_files_cannot_be_read(sandbox: Sandbox, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("top secret")
+    secret.chmod(0o666)
+    places = [str(secret), "/etc/shadow", "/proc/1/environ", "/proc/1/root/etc/shadow", "/proc/1/cwd/", "/dev/vda"]
+    places += ["/dev/sda", "/proc/kcore", "/proc/kmsg", "/sys/kernel", "/var/log", "/root/.bashrc", str(Path(__file__))]
+    for place in places:
+        output = run(sandbox, f"cat '{place}' || ls -A '{place}'")
+        assert "top secret" not in output
+        assert "No such file" in output or "denied" in output or "permitted" in output, (place, output)
+
+
+def test_host_environment_is_not_passed_on(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "very-private")
+    monkeypatch.setenv("LD_PRELOAD_CHECK", "very-private")
+    assert "very-private" not in run(sandbox, "env; cat /proc/*/environ")
+
+
+def test_the_project_cannot_be_found(sandbox: Sandbox) -> None:
+    assert "ModuleNotFoundError" in python(sandbox, "import agentgym_rtmc")
+    assert (
+        run(sandbox, "find / -iname '*agentgym*' -not -path '/proc/*' 2>/dev/null; grep -rli agentgym /usr /etc") == ""
+    )
+    assert "pydantic" not in run(sandbox, "ls /usr/local/lib/python3*/site-packages")
+
+
+def test_network_is_out_of_reach(sandbox: Sandbox) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        script = f"""
+import socket
+for address in [("127.0.0.1", {port}), ("169.254.169.254", 80), ("192.0.2.1", 80)]:
+    try:
+        socket.create_connection(address, timeout=2)
+        print("reached", address)
+    except OSError as error:
+        print("refused")
+try:
+    socket.getaddrinfo("example.org", 80)
+    print("resolved")
+except OSError:
+    print("refused")
+"""
+        assert python(sandbox, script) == "refused\n" * 4
+
+
+def test_abstract_sockets_of_the_host_are_out_of_reach(sandbox: Sandbox) -> None:
+    name = f"\0{uuid.uuid4()}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(name)
+        server.listen()
+        output = python(sandbox, f"import socket; socket.socket(socket.AF_UNIX).connect({name!r})")
+    assert "ConnectionRefusedError" in output
+
+
+def test_fork_bomb(make: MakeSandbox) -> None:
+    sandbox = make(processes=24)
+    begun = time.monotonic()
+    result = sandbox.exec(["python", "-c", "import os, time\nwhile True:\n    os.fork()"], timeout=1)
+    assert time.monotonic() - begun < 3
+    assert "Resource temporarily unavailable" in result.stderr or result.note
+    assert sandbox.exec(["sh", "-c", ":(){ :|:& };:; sleep 0.2; echo end"], timeout=2).code in (0, 2, 137)
+
+
+def test_limits_count_per_sandbox(make: MakeSandbox) -> None:
+    """One sandbox full of processes does not keep another from starting some."""
+    bomb, other = make(processes=24), make(processes=24)
+    attack = "import os, time\nfor _ in range(20):\n    if os.fork() == 0: time.sleep(3)\ntime.sleep(3)"
+    thread = threading.Thread(target=lambda: bomb.exec(["python", "-c", attack], timeout=2))
+    thread.start()
+    time.sleep(0.5)
+    assert run(other, "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1 & done; wait; echo fine") == "fine\n"
+    thread.join()
+
+
+def test_memory_bomb_of_one_process(make: MakeSandbox) -> None:
+    result = make(memory_bytes=96 * MIB).exec(
+        ["python", "-c", "x = []\nwhile True:\n    x.append(b'x' * 100_000)"], timeout=20
+    )
+    assert result.out_of_memory or "MemoryError" in result.stderr, result
+    assert result.code != 0
+    assert not result.timed_out
+
+
+def test_memory_bomb_of_many_processes(make: MakeSandbox) -> None:
+    script = "import os, time\nfor _ in range(6):\n    if os.fork() == 0: break\nx = b'x' * 40_000_000\ntime.sleep(20)"
+    result = make(memory_bytes=128 * MIB).exec(["python", "-c", script], timeout=20)
+    assert (result.out_of_memory, result.code, result.timed_out) == (True, 137, False), result
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "f = open('/dev/shm/x', 'wb')\n",
+        "f = os.fdopen(os.memfd_create('x'), 'wb')\n",
+        "f = open('/tmp/x', 'wb'); os.unlink('/tmp/x')\n",
+        "f = open('x', 'wb'); os.unlink('x')\n",
+    ],
+    ids=["shared memory", "memory file", "unlinked in tmp", "unlinked in the workspace"],
+)
+def test_hidden_memory_and_disk(make: MakeSandbox, script: str) -> None:
+    """Bytes that no process and no folder shows are counted too."""
+    sandbox = make(memory_bytes=48 * MIB, file_bytes=80 * MIB, disk_bytes=80 * MIB)
+    fill = f"import os, time\n{script}for _ in range(60): f.write(b'x' * (1 << 20)); f.flush()\ntime.sleep(20)"
+    result = sandbox.exec(["python", "-c", fill], timeout=20)
+    assert (result.out_of_memory, result.code, result.timed_out) == (True, 137, False), result
+
+
+def test_disk_fill(make: MakeSandbox) -> None:
+    sandbox = make(disk_bytes=8 * MIB, file_bytes=4 * MIB)
+    script = "i=0; while true; do i=$((i+1)); head -c 1000000 /dev/zero > f$i || exit 9; done"
+    result = sandbox.exec(["sh", "-c", script], timeout=20)
+    assert (result.out_of_disk, result.code, result.timed_out) == (True, 137, False), result
+    assert "disk limit of 8 MiB" in result.note
+    assert sandbox.exec(["sh", "-c", "rm -f f*; ls"]).stdout == ""
+
+
+def test_one_large_file(make: MakeSandbox) -> None:
+    result = make(file_bytes=MIB).exec(["sh", "-c", "head -c 100000000 /dev/zero > big; stat -c %s big"])
+    assert result.stdout == f"{MIB}\n"
+    sparse = make(file_bytes=MIB).exec(["truncate", "-s", "1T", "big"])
+    assert sparse.code != 0
+
+
+def test_tmp_is_bounded(make: MakeSandbox) -> None:
+    result = make(disk_bytes=4 * MIB, file_bytes=64 * MIB).exec(["sh", "-c", "head -c 50000000 /dev/zero > /tmp/x"])
+    assert "No space left" in result.stderr
+
+
+def test_gigabytes_of_output(sandbox: Sandbox) -> None:
+    begun = time.monotonic()
+    result = sandbox.exec(["sh", "-c", "head -c 10000000000 /dev/zero"], timeout=20)
+    assert time.monotonic() - begun < 15
+    assert "64 MiB of output" in result.note
+    assert result.truncated
+    assert len(result.stdout) < sandbox.spec.output_bytes + 100
+
+
+def test_100_000_small_files(make: MakeSandbox) -> None:
+    sandbox = make(disk_files=500)
+    begun = time.monotonic()
+    result = sandbox.exec(["python", "-c", "for i in range(100_000): open(str(i), 'w').close()"], timeout=20)
+    assert time.monotonic() - begun < 15
+    assert result.out_of_disk
+    assert "500 files" in result.note
+
+
+def test_endless_folders(make: MakeSandbox) -> None:
+    sandbox = make()
+    script = "import os\nfor i in range(3000):\n    os.mkdir('d'); os.chdir('d')"
+    result = sandbox.exec(["python", "-c", script], timeout=20)
+    assert result.out_of_disk, result
+    assert "nested too deep" in result.note
+
+
+def test_closed_folders_hide_nothing(make: MakeSandbox) -> None:
+    sandbox = make(disk_bytes=4 * MIB)
+    script = "mkdir d; for i in 1 2 3 4 5 6 7 8; do head -c 1000000 /dev/zero > d/$i; done; chmod 000 d .; sleep 0.2"
+    assert sandbox.exec(["sh", "-c", script], timeout=20).out_of_disk
+    assert sandbox.exec(["true"]).code == 0
+
+
+def test_devices_mounts_and_namespaces(sandbox: Sandbox) -> None:
+    script = r"""
+import ctypes, os, stat
+libc = ctypes.CDLL(None, use_errno=True)
+tries = {
+    "mount": lambda: libc.mount(b"tmpfs", b"/workspace", b"tmpfs", 0, None),
+    "remount": lambda: libc.mount(None, b"/", None, 0x20 | 0x1000, None),
+    "umount": lambda: libc.umount2(b"/proc", 2),
+    "user namespace": lambda: libc.unshare(0x10000000),
+    "mount namespace": lambda: libc.unshare(0x00020000),
+    "chroot": lambda: libc.chroot(b"/workspace"),
+    "pivot_root": lambda: libc.syscall(155, b"/workspace", b"/workspace"),
+    "setuid": lambda: libc.setuid(0),
+    "setgid": lambda: libc.setgid(0),
+    "mknod": lambda: libc.mknod(b"disk", stat.S_IFBLK | 0o666, os.makedev(254, 0)),
+    "sethostname": lambda: libc.sethostname(b"x", 1),
+    "ptrace 1": lambda: libc.ptrace(16, 1, None, None),
+    "reboot": lambda: libc.reboot(0),
+}
+for name, attempt in tries.items():
+    if attempt() == 0:
+        print("possible:", name)
+pid = libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0) if os.uname().machine == "x86_64" else -1
+if pid == 0:
+    os._exit(0)
+if pid > 0:
+    print("possible: clone into a user namespace")
+for name in ("/proc/sys/kernel/hostname", "/proc/sysrq-trigger", "/proc/1/mem", "/dev/mem", "/dev/kmsg", "/dev/vda"):
+    try:
+        open(name, "r+b").close()
+        print("possible:", name)
+    except OSError:
+        pass
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(status["CapEff"].strip(), status["CapPrm"].strip(), status["CapAmb"].strip(), status["NoNewPrivs"].strip())
+"""
+    assert python(sandbox, script) == "0000000000000000 0000000000000000 0000000000000000 1\n"
+
+
+def test_set_id_programs_gain_nothing(sandbox: Sandbox) -> None:
+    assert run(sandbox, "cp /usr/bin/id mine && chmod 6755 mine && ./mine -u") == "65534\n"
+    assert run(sandbox, "find / -perm /6000 -type f -not -path '/proc/*' -not -path '/workspace/*' 2>/dev/null") == ""
+
+
+def test_the_root_cannot_be_changed(sandbox: Sandbox, root_folder: Path) -> None:
+    before = sorted(str(path) for path in (root_folder / "r/usr/bin").iterdir())
+    run(sandbox, "rm -rf /usr /etc /bin /lib* /home; rm -f /bin/sh; echo broken > /bin/sh; touch /new /etc/new")
+    assert sorted(str(path) for path in (root_folder / "r/usr/bin").iterdir()) == before
+    assert not (root_folder / "r/new").exists()
+    assert run(sandbox, "echo shell works") == "shell works\n"
+
+
+def test_signals_stay_inside(sandbox: Sandbox) -> None:
+    output = python(
+        sandbox,
+        f"import os\nfor pid in (1, {os.getpid()}, {os.getppid()}):\n"
+        "    try: os.kill(pid, 9); print('sent', pid)\n    except OSError as error: print(error.strerror)",
+    )
+    assert f"sent {os.getpid()}" not in output
+    assert run(sandbox, "kill -9 -1; echo survived").endswith("survived\n")
+    assert sandbox.exec(["sh", "-c", "sleep 9 & kill -9 -1; kill -9 $$"]).code == 137
+
+
+def test_background_processes_do_not_outlive(sandbox: Sandbox) -> None:
+    mark = f"mark-{uuid.uuid4()}"
+    script = f"import os, time\nfor _ in range(5):\n    if os.fork() == 0: os.setsid(); time.sleep(60)  # {mark}"
+    for _ in range(5):
+        assert sandbox.exec(["python", "-c", script]).code == 0
+        assert processes_with(mark) == []
+    assert sandbox.exec(["python", "-c", f"{script}\ntime.sleep(60)"], timeout=0.5).timed_out
+    assert processes_with(mark) == []
+
+
+def test_nothing_of_the_host_is_open(sandbox: Sandbox) -> None:
+    assert run(sandbox, "ls /proc/self/fd | tr '\\n' ' '") == "0 1 2 3 "  # 3 is the listing itself
+
+
+def test_other_workspaces_cannot_be_seen(make: MakeSandbox, sandbox: Sandbox) -> None:
+    other = make()
+    other.write("theirs", b"private\n")
+    assert run(sandbox, "grep -rl private / --include=theirs 2>/dev/null") == ""
+
+
+def test_odd_names_and_kinds(sandbox: Sandbox) -> None:
+    script = (
+        "import os, socket\n"
+        "for name in [b'\\xff\\xfe', b'new\\nline', b'-rf', b'$(reboot)', b' ', '🐢'.encode(), b'x' * 255]:\n"
+        "    open(name, 'w').write('x')\n"
+        "os.mkfifo('pipe'); os.symlink('/proc/self/root', 'escape'); os.symlink('loop', 'loop')\n"
+        "socket.socket(socket.AF_UNIX).bind('socket')\n"
+    )
+    assert sandbox.exec(["python", "-c", script]).code == 0
+    with sandbox.fork() as child:
+        names = child.exec(["python", "-c", "import os; print(len(os.listdir(b'.')))"]).stdout
+    assert names == "11\n"  # all but the socket, and m.py
+
+
+def processes_with(mark: str) -> list[int]:
+    """Processes of this machine with `mark` in their command line."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                if mark.encode() in (folder / "cmdline").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+    return found
