@@ -10,8 +10,9 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -49,7 +50,7 @@ class UnicodeText(Space[str]):
         """Text is not flattened to numbers."""
         return False
 
-    def to_jsonable(self, sample_n: Sequence[str]) -> list[str]:
+    def to_jsonable(self, sample_n: Iterable[str]) -> list[str]:
         """Strings are JSON already."""
         return list(sample_n)
 
@@ -80,8 +81,8 @@ class AgentEnv(gymnasium.Env[str, str]):
     """A task, a text protocol and a budget of turns. Subclasses write `begin`, `act` and `grade`.
 
     `tasks`: the tasks `reset` draws from when no `options={"task": …}` is given, or a function that loads them the
-    first time they are needed. `max_turns`: the agent's budget. The policy's system prompt is `system_prompt`;
-    `protocol` reads its actions.
+    first time they are needed. `max_turns`: the agent's budget. `turn_cost`: taken off the reward of every turn, also
+    of one that could not be read. The policy's system prompt is `system_prompt`; `protocol` reads its actions.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}  # type: ignore[misc]
@@ -92,15 +93,20 @@ class AgentEnv(gymnasium.Env[str, str]):
         self,
         tasks: TaskSet | Sequence[Task] | Callable[[], Sequence[Task]],
         max_turns: int,
+        turn_cost: float = 0.0,
         render_mode: str | None = None,
     ) -> None:
         if max_turns < 1:
             raise ConfigError(f"max_turns must be at least 1, not {max_turns}")
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ConfigError(f"render_mode {render_mode!r} is unknown{nearest(render_mode, self.metadata['render_modes'])}")
+        if not 0 <= turn_cost < math.inf:
+            raise ConfigError(f"turn_cost must be a number from 0 on, not {turn_cost}")
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            known = nearest(render_mode, self.metadata["render_modes"])
+            raise ConfigError(f"render_mode {render_mode!r} is unknown{known}")
         self.observation_space = UnicodeText()
         self.action_space = UnicodeText()
         self.max_turns = max_turns
+        self.turn_cost = turn_cost
         self.render_mode = render_mode
         self._load_tasks = tasks if callable(tasks) else lambda: tuple(tasks)
         self._tasks: tuple[Task, ...] | None = None
@@ -108,6 +114,11 @@ class AgentEnv(gymnasium.Env[str, str]):
         self._turns = 0
         self._over = True
         self._last_observation = ""
+
+    @property
+    def task(self) -> Task | None:
+        """The task of the present episode, its private part included: for graders and checks, never for agents."""
+        return self._task
 
     # -- what a subclass writes ---------------------------------------------------------------------------------
 
@@ -128,11 +139,12 @@ class AgentEnv(gymnasium.Env[str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, Info]:
         """Start an episode of `options["task"]` (a Task or its JSON), else of a task drawn by the seed."""
         super().reset(seed=seed)
+        self._over = True  # until the new episode has begun
         task = self._choose_task((options or {}).get("task"))
         self._task = task
         self._turns = 0
-        self._over = False
         observation, info = self.begin(task)
+        self._over = False
         self._last_observation = observation
         return observation, {"task": task.id, **info}
 
@@ -148,27 +160,38 @@ class AgentEnv(gymnasium.Env[str, str]):
             self._tasks = tuple(self._load_tasks())
         if not self._tasks:
             raise TaskError(f"{type(self).__name__} has no tasks; pass options={{'task': ...}} or tasks=...")
-        return self._tasks[int(self.np_random.integers(len(self._tasks)))]
+        # A stream of its own: whether the task was drawn or given, `begin` meets the same random numbers.
+        draw = self.np_random.spawn(1)[0]
+        return self._tasks[int(draw.integers(len(self._tasks)))]
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Carry out one action. `info["reward"]` has the reward by part, `info["parse_error"]` what was unreadable."""
         if self._over:
             raise gymnasium.error.ResetNeeded("the episode is over (or was never started): call reset()")
         self._turns += 1
-        try:
-            reply = self.act(self.protocol.parse(str(action)))
-        except ProtocolError as error:
-            reply = Reply(self.describe_parse_error(str(error)), info={"parse_error": str(error)})
+        reply = self._reply(action)
         truncated = not reply.terminated and self._turns >= self.max_turns
         parts = dict(reply.reward)
+        if self.turn_cost:
+            parts["turns"] = -self.turn_cost
         if reply.terminated or truncated:
+            self._over = True  # even if grading fails
             parts |= self.grade()
         return self._answer(reply.observation, parts, reply.terminated, truncated, reply.info, "turns")
+
+    def _reply(self, action: object) -> Reply:
+        try:
+            if not isinstance(action, str):
+                raise ProtocolError(f"an action is a text, not a {type(action).__name__}")
+            return self.act(self.protocol.parse(action))
+        except ProtocolError as error:
+            return Reply(self.describe_parse_error(str(error)), info={"parse_error": str(error)})
 
     def finish(self, reason: str) -> tuple[str, float, bool, bool, Info]:
         """End the episode from outside because a limit of the agent's was reached; graded as it stands."""
         if self._over:
             raise gymnasium.error.ResetNeeded("the episode is over (or was never started): call reset()")
+        self._over = True
         return self._answer(f"[the episode ended: {reason}]", dict(self.grade()), False, True, {}, reason)
 
     def _answer(
@@ -187,6 +210,6 @@ class AgentEnv(gymnasium.Env[str, str]):
         """Return the observation for an action that could not be read."""
         return f"[not understood: {complaint}]"
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """Return the last observation in `ansi` mode."""
         return self._last_observation if self.render_mode == "ansi" else None

@@ -27,10 +27,10 @@ from agentgym_rtmc.errors import TaskError
 CALLS = 20
 """Calls of a program, the visible ones among them."""
 VISIBLE = 6
-FORMS = {"train": 5, "heldout": 3, "families": 3, "handwritten": 1}
+FORMS = {"train": 4, "heldout": 3, "families": 3, "handwritten": 1}
 """Most forms of a program by use; hand-written programs stay as they are."""
-PER_OPERATOR = {"train": 3, "heldout": 3, "families": 3, "handwritten": 4}
-PER_FORM = {"train": 16, "heldout": 14, "families": 14, "handwritten": 18}
+PER_OPERATOR = {"train": 2, "heldout": 3, "families": 3, "handwritten": 4}
+PER_FORM = {"train": 12, "heldout": 14, "families": 14, "handwritten": 18}
 """Most mutants of a form that are kept, by operator and in all."""
 LINES = 5_000
 """Executed lines after which a call counts as endless while proving."""

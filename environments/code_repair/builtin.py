@@ -86,14 +86,20 @@ def _split(form: dict[str, Any], edit: Edit) -> str:
 
 
 def _task(split: str, form: dict[str, Any], edit: Edit, mutant: str, renamed: float) -> Task:
-    task_id = f"{split}/{form['program']}/{form['form']}/{edit.operator}@{edit.start}:{edit.new}"
-    rng = random.Random(task_id)
+    # The name must not tell the bug.
+    name = hashlib.sha256(f"{form['program']}/{form['form']}/{edit}".encode()).hexdigest()[:8]
+    rng = random.Random(name)
     names = draw_names(form["source"], rng) if split != "handwritten" and rng.random() < renamed else {}
     calls = [_renamed_call(call, names) for call in form["calls"]]
     visible = [[calls[number], form["answers"][number]] for number in form["visible"]]
     return Task(
-        id=task_id,
-        public={"statement": form["about"], "source": rename(mutant, names), "visible": visible},
+        id=f"{split}/{form['program']}/{form['form']}/{name}",
+        public={
+            "family": form["program"],
+            "statement": form["about"],
+            "source": rename(mutant, names),
+            "visible": visible,
+        },
         private={
             "original": rename(form["source"], names),
             "operator": edit.operator,

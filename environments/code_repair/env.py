@@ -37,7 +37,8 @@ from agentgym_rtmc.tasks import Task, TaskSet
 
 ENV_ID = "agentgym_rtmc/CodeRepair-v0"
 SUBMIT = "submit"
-_EDITING = re.compile(r"\bsed\b[^|;&]* -\w*i|>|\b(?:tee|patch|mv|cp|rm|ed|dd|truncate|git apply)\b")
+# Commands that are meant to change files; redirections to a descriptor or of one are not.
+_EDITING = re.compile(r"\bsed\b[^|;&]* -\w*i|(?<!\d)>(?!&)|\b(?:tee|patch|mv|cp|rm|ed|dd|truncate|git apply)\b")
 _OWN_TESTS = re.compile(r"^(\d+)/(\d+) (?:PASS|FAIL)", re.MULTILINE)
 _PYTEST = re.compile(r"(\d+) (passed|failed|error)")
 
@@ -72,18 +73,16 @@ class CodeRepairEnv(AgentEnv):
         render_mode: str | None = None,
     ) -> None:
         options = tuple(sorted((task_options or {}).items()))
-        super().__init__(lambda: _load(task_set, options).split(split), max_turns, render_mode)
+        super().__init__(lambda: _load(task_set, options).split(split), max_turns, turn_cost, render_mode)
         if output_limit < 40:
             raise ConfigError(f"output_limit must be at least 40 characters, not {output_limit}")
-        if command_seconds <= 0 or turn_cost < 0:
-            raise ConfigError(f"command_seconds {command_seconds} must be positive, turn_cost {turn_cost} not negative")
-        self.system_prompt = system_prompt(prompt)
+        if not 0 < command_seconds <= 600:
+            raise ConfigError(f"command_seconds must lie between 0 and 600, not {command_seconds}")
+        self.system_prompt = system_prompt(prompt, seconds=f"{command_seconds:g}", turns=str(max_turns))
         self.protocol: TextProtocol = ShellProtocol()
         self._output_limit = output_limit
-        self._command_seconds = command_seconds
-        self._turn_cost = turn_cost
         self._notes = notes
-        spec = SandboxSpec(timeout=command_seconds, memory_bytes=256 * MIB, processes=32, disk_bytes=8 * MIB)
+        spec = SandboxSpec(timeout=command_seconds, memory_bytes=256 * MIB, processes=32, disk_bytes=8 * MIB, disk_files=500)
         self._sandbox = SnapshotSandbox(spec, memo=memo)
         self._start = EMPTY
         self._states: dict[tuple[tuple[str, str | None], ...], int] = {}
@@ -97,13 +96,13 @@ class CodeRepairEnv(AgentEnv):
 
     def act(self, calls: tuple[Call, ...]) -> Reply:
         """Run the one command of a turn."""
-        cost = {"turns": -self._turn_cost} if self._turn_cost else {}
         command = calls[0].arguments.get("command") if len(calls) == 1 and calls[0].name == "shell" else None
         if not isinstance(command, str):
-            return Reply("[one shell command a turn]", cost)
+            return Reply("[one shell command a turn]")
         if command.strip() == SUBMIT:
             files = changed_files(self._start, self._sandbox.snapshot)
-            return Reply("[submitted]", cost, terminated=True, info={"files": dict(files)})
+            return Reply("[submitted]", terminated=True, info={"files": dict(files)})
+        before = self._sandbox.snapshot
         result = self._run(command)
         files = changed_files(self._start, self._sandbox.snapshot)
         info: Info = {"files": dict(files), "exit_code": result.code}
@@ -115,11 +114,11 @@ class CodeRepairEnv(AgentEnv):
             lines.append(f"[{result.note}]")
             info["killed"] = result.note
         if self._notes and _EDITING.search(command):
-            lines += self._note(files)
+            lines += self._note(files, unchanged=self._sandbox.snapshot == before)
         self._states.setdefault(tuple(sorted(files.items())), self._turns)
         if not lines:
             lines = [f"[exit code {result.code}]" if result.code else "[ok]"]
-        return Reply("\n".join(lines), cost, info=info)
+        return Reply("\n".join(lines), info=info)
 
     def grade(self) -> Mapping[str, float]:
         """Judge `m.py` as it stands."""
@@ -140,11 +139,12 @@ class CodeRepairEnv(AgentEnv):
             self._sandbox.restore(self._start)
         return self._sandbox.exec(["sh", "-c", command], merge=True)
 
-    def _note(self, files: Mapping[str, str | None]) -> Sequence[str]:
+    def _note(self, files: Mapping[str, str | None], unchanged: bool) -> Sequence[str]:
+        """Tell that an edit led nowhere, or where the agent has been before."""
         turn = self._states.get(tuple(sorted(files.items())))
-        if turn is None:
-            return ()
-        return ["[nothing changed]"] if turn == 0 else [f"[same files as after turn {turn}]"]
+        if unchanged or turn == 0:
+            return ["[nothing changed]"]
+        return [] if turn is None else [f"[same files as after turn {turn}]"]
 
 
 def clip(text: str, limit: int) -> str:

@@ -11,6 +11,7 @@ import json
 import stat
 from functools import cache, lru_cache
 from importlib.resources import files
+from string import Template
 from typing import Any
 
 from agentgym_rtmc.environments.code_repair.cases import decode, show_steps
@@ -18,7 +19,7 @@ from agentgym_rtmc.environments.code_repair.gitfiles import one_commit
 from agentgym_rtmc.environments.sandbox import git_index
 from agentgym_rtmc.environments.sandbox.snapshot import Snapshot
 from agentgym_rtmc.environments.sandbox.tree import Entry
-from agentgym_rtmc.errors import TaskError
+from agentgym_rtmc.errors import ConfigError, TaskError
 from agentgym_rtmc.tasks import Task
 
 PROGRAM = "m.py"
@@ -32,12 +33,13 @@ def _package_text(name: str) -> str:
     return files("agentgym_rtmc.environments.code_repair").joinpath(name).read_text(encoding="utf-8")
 
 
-def system_prompt(version: str) -> str:
-    """The text of `prompts/system-<version>.txt`. Raises TaskError for an unknown version."""
+def system_prompt(version: str, **values: str) -> str:
+    """The text of `prompts/system-<version>.txt`, its `$name`s filled in. Raises ConfigError for an unknown version."""
     try:
-        return _package_text(f"prompts/system-{version}.txt").strip()
+        text = _package_text(f"prompts/system-{version}.txt")
     except FileNotFoundError as error:
-        raise TaskError(f"there is no prompts/system-{version}.txt in this package") from error
+        raise ConfigError(f"there is no system prompt {version!r}; known: v1") from error
+    return Template(text).substitute(values).strip()
 
 
 def start_snapshot(task: Task) -> Snapshot:
@@ -74,8 +76,13 @@ def changed_files(start: Snapshot, now: Snapshot) -> dict[str, str | None]:
             continue
         old, new = _content(before.get(path)), _content(after.get(path))
         if old != new:
-            changed[path] = None if new is None else content_digest(new)
+            changed[_printable(path)] = None if new is None else content_digest(new)
     return changed
+
+
+def _printable(path: str) -> str:
+    """A path as text that every file format can hold: bytes that are not UTF-8 as backslash escapes."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _content(entry: Entry | None) -> bytes | None:
