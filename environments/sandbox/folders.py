@@ -42,20 +42,33 @@ def run_folder() -> Path:
 def _make_run_folder() -> Path:
     parent = Path(tempfile.gettempdir()) / f"agentgym-rtmc-{os.geteuid()}"
     try:
+        folder = _make_locked_folder(parent)
+    except OSError as error:
+        raise SandboxError(f"cannot make a run folder in {parent}: {error}; set TMPDIR to a writable place") from error
+    owner = os.getpid()
+    atexit.register(lambda: _remove_run_folder(folder) if os.getpid() == owner else None)
+    return folder
+
+
+def _make_locked_folder(parent: Path) -> Path:
+    while True:
         parent.mkdir(mode=0o700, exist_ok=True)
         status = parent.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise SandboxError(f"{parent} is not a folder of this user; remove it or set TMPDIR to another place")
-        with _locked(parent):
+        # The last process to end removes the parent, maybe at this very moment; then we make it again.
+        with contextlib.suppress(FileNotFoundError), _locked(parent):
             _remove_stale(parent)
             folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
             lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)  # held until this process ends, whichever way
-    except OSError as error:
-        raise SandboxError(f"cannot make a run folder in {parent}: {error}; set TMPDIR to a writable place") from error
-    owner = os.getpid()
-    atexit.register(lambda: remove_tree(folder) if os.getpid() == owner else None)
-    return folder
+            return folder
+
+
+def _remove_run_folder(folder: Path) -> None:
+    remove_tree(folder)
+    with contextlib.suppress(OSError):  # others are still there
+        folder.parent.rmdir()
 
 
 @contextlib.contextmanager

@@ -145,10 +145,10 @@ def write(folder: Path, current: Mapping[str, Entry], target: Mapping[str, Entry
     root = os.open(folder, _FOLDER)
     try:
         closed = [path for path, entry in current.items() if stat.S_ISDIR(entry.mode) and entry.mode & 0o700 != 0o700]
-        for path in closed if os.geteuid() != 0 else ():
+        for path in sorted(closed) if os.geteuid() != 0 else ():
             os.chmod(path, 0o700, dir_fd=root)
         touched = _remove(root, gone, changed, current, target)
-        folders_to_set = set(closed)
+        folders_to_set = {path for path in closed if path in target and stat.S_ISDIR(target[path].mode)}
         for path in sorted(changed):
             entry = target[path]
             touched.add(path.rpartition("/")[0])
@@ -163,7 +163,7 @@ def write(folder: Path, current: Mapping[str, Entry], target: Mapping[str, Entry
                 _reset_time(path, root)
             elif not path:
                 _reset_time(".", root)
-        for path in sorted(folders_to_set & target.keys(), reverse=True):  # a closed folder hides those below it
+        for path in sorted(folders_to_set, reverse=True):  # a closed folder hides those below it
             if os.geteuid() == 0:
                 os.chown(path, AGENT_UID, AGENT_UID, dir_fd=root, follow_symlinks=False)
             os.chmod(path, target[path].mode & 0o777, dir_fd=root)

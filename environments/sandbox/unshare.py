@@ -37,6 +37,9 @@ exec 9>&2 2>&-
 {RUN_AND_EXIT}
 """
 
+_FIXED = ("sys", "sysrq-trigger", "irq", "bus")
+"""Entries of /proc that concern more than processes."""
+
 
 class Unshare:
     """One fresh set of namespaces per command; everything in it dies with its first process."""
@@ -99,7 +102,13 @@ def _mounts(spec: SandboxSpec, root: Path, workspace: Path) -> str:
     safe = "nosuid,nodev"
     rows = [
         (root, root, "none", f"bind,ro,{safe}"),
-        (Path("proc"), jail / "proc", "proc", f"ro,noexec,{safe}"),
+        (Path("proc"), jail / "proc", "proc", f"noexec,{safe}"),
+        # The rest stays writable: the kernel takes a new namespace's user table through it.
+        *(
+            (jail / "proc" / name, jail / "proc" / name, "none", "bind,ro")
+            for name in _FIXED
+            if Path("/proc", name).exists()
+        ),
         *((Path("/dev", name), jail / "dev" / name, "none", "bind") for name in DEVICES),
         (Path("tmpfs"), jail / "dev/shm", "tmpfs", f"mode=1777,size={spec.disk_bytes},{safe}"),
         (Path("tmpfs"), jail / "tmp", "tmpfs", f"mode=1777,size={spec.disk_bytes},{safe}"),
