@@ -28,14 +28,23 @@ class Message(TypedDict):
 class Conversation:
     """The running dialogue of one episode.
 
-    `ids` are the exact ids of the current segment, `ids_text` the text they stand for (special tokens included), both
-    empty for a text-only policy. `messages` grows by one assistant and one observation message a turn.
+    `ids` are the exact ids of the current segment, empty for a text-only policy. `messages` grows by one assistant and
+    one observation message a turn.
     """
 
     session: str
     messages: list[Message]
     ids: list[int] = field(default_factory=list)
-    ids_text: str = ""
+
+    @classmethod
+    def opened(cls, session: str, system_prompt: str, observation: str) -> Conversation:
+        """A conversation before its first turn."""
+        system: list[Message] = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        return cls(session, [*system, {"role": "user", "content": observation}])
+
+    def observe(self, observation: str, role: Literal["user", "tool"] = "user") -> None:
+        """Take in what the environment answered."""
+        self.messages.append({"role": role, "content": observation})
 
     def record(
         self, text: str, context_ids: Sequence[int] | None, token_ids: Sequence[int] | None, forked: bool

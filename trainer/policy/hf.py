@@ -82,9 +82,8 @@ def load_tokenizer(
         )
     except (OSError, ValueError) as error:
         raise _load_error("tokenizer", name, offline, error) from error
-    if len(tokenizer) <= len(
-        tokenizer.all_special_tokens
-    ):  # what transformers makes of a folder without tokenizer files
+    # An empty vocabulary is what transformers makes of a folder without tokenizer files.
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise _load_error("tokenizer", name, offline, ValueError("its vocabulary is empty"))
     return tokenizer
 
@@ -93,12 +92,12 @@ def load_tokenizer(
 def _without_progress_bars() -> Iterator[None]:
     """Loading draws bars of its own across whatever the caller shows."""
     shown = hf_logging.is_progress_bar_enabled()
-    hf_logging.disable_progress_bar()
+    hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         if shown:
-            hf_logging.enable_progress_bar()
+            hf_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _source(name: str | Path, trust_remote_code: bool, offline: bool) -> dict[str, bool]:
