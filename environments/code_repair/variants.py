@@ -11,7 +11,8 @@ import builtins
 import keyword
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
 
 import libcst as cst
 
@@ -42,6 +43,7 @@ _VARIABLES = (
 ).split()
 _FUNCTIONS = "solve run calc work check find make build apply scan measure convert handle answer compute".split()
 _METHODS = {name for kind in (str, list, dict, set, int, tuple) for name in dir(kind)}
+_RESERVED = _METHODS | set(keyword.kwlist) | set(dir(builtins))
 _WORD_OR_STRING = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|[A-Za-z_]\w*')
 
 
@@ -64,7 +66,7 @@ def reshape(text: str, rng: random.Random) -> str:
 
 
 class _Reshaper(cst.CSTTransformer):
-    def __init__(self, rng: random.Random, names: set[str]) -> None:
+    def __init__(self, rng: random.Random, names: Set[str]) -> None:
         super().__init__()
         self._rng = rng
         self._result = next(name for name in ("result", "answer", "value", "back") if name not in names)
@@ -125,18 +127,25 @@ class _Reshaper(cst.CSTTransformer):
         return cst.FlattenSentinel([assign, cst.SimpleStatementLine([cst.Return(name)])])
 
 
-def bound_names(text: str) -> set[str]:
+@lru_cache(maxsize=1024)
+def bound_names(text: str) -> frozenset[str]:
     """Names a program binds itself: functions, parameters, variables. Classes, methods and attributes stay out."""
     tree = ast.parse(text)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return names | {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return frozenset(names) | function_names(text)
+
+
+@lru_cache(maxsize=1024)
+def function_names(text: str) -> frozenset[str]:
+    """Names of a program's functions, without methods."""
+    return frozenset(node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
 
 
 def draw_names(text: str, rng: random.Random) -> dict[str, str]:
     """Draw new names for most of the names a program binds; the result maps old to new and never joins two names."""
-    functions = {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
-    taken = set(_WORD_OR_STRING.findall(text)) | set(keyword.kwlist) | set(dir(builtins)) | _METHODS
+    functions = function_names(text)
+    taken = _RESERVED | set(_WORD_OR_STRING.findall(text))
     names: dict[str, str] = {}
     for old in sorted(bound_names(text) - _METHODS - {"self", "_"}):
         free = [new for new in (_FUNCTIONS if old in functions else _VARIABLES) if new not in taken]
