@@ -6,7 +6,6 @@ import random
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -156,16 +155,16 @@ def test_what_does_not_fit_is_refused(make_model: Model, make_rows: Rows, tmp_pa
         read_checkpoint(path)
 
 
-SETUP = """
-import json, os, random, resource, signal, sys, time
+SCRIPT = """
+import ctypes, json, os, random, resource, signal, sys, time
 from pathlib import Path
 import torch, transformers
 torch.set_num_threads(1)
 from agentgym_rtmc.errors import CheckpointError
 from agentgym_rtmc.trainer.learner.checkpoint import load_latest, save_checkpoint
 from agentgym_rtmc.trainer.learner.learner import Learner
-transformers.logging.set_verbosity_error()
-run = Path(sys.argv[1])
+
+root = Path(sys.argv[1])
 config = transformers.LlamaConfig(vocab_size=1000, hidden_size=64, intermediate_size=64, num_hidden_layers=1,
                                   num_attention_heads=2)
 learner = Learner(transformers.LlamaForCausalLM(config))
@@ -175,118 +174,149 @@ def at_step(step):
         for parameter in learner.model.parameters():
             parameter.fill_(step)
 
-def save(step):
+def save(run, step):
     at_step(step)
     learner.updates = step
     save_checkpoint(run, step, learner, None, {"step": step}, keep=2)
 
-def whole():
+def whole(run):
+    "Load, and check that every number in it belongs to the step it claims."
     found = load_latest(run)
     at_step(-1)
     found.restore(learner)
-    values = {float(p.min()) for p in learner.model.parameters()} | {float(p.max()) for p in learner.model.parameters()}
+    values = {float(edge(p)) for p in learner.model.parameters() for edge in (torch.min, torch.max)}
     assert values == {float(found.step)} and learner.updates == found.step == found.state["step"], (found, values)
     return found.step
+
+def in_child(work):
+    "Run in a forked child; return what it says, or how it ended."
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, json.dumps(work()).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return json.loads(said) if code == 0 else code
+
+def killed_at(run, k, step):
+    "Whether a child that saves dies at its k-th opening, renaming, linking or removing of a file."
+    def work():
+        seen = 0
+        def hook(event, arguments):
+            nonlocal seen
+            if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.listdir"):
+                seen += str(run) in str(arguments[0])
+                if seen == k:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(hook)
+        save(run, step)
+    return in_child(work) == -signal.SIGKILL
+
+def kill_at_any_operation(run):
+    save(run, 1); save(run, 2)
+    step, before, after, k = 2, 0, 0, 0
+    while killed_at(run, k := k + 1, step + 1):
+        reached = whole(run)
+        assert reached in (step, step + 1), (k, reached, step)
+        before, after = before + (reached == step), after + (reached == step + 1)
+        step = reached
+    assert whole(run) == step + 1
+    again = 0  # the same, where the step being written exists already; every other moment
+    while killed_at(run, again := again + 2, step + 1):
+        assert whole(run) == step + 1, again
+    save(run, step + 2)
+    return [before, after, again, [path.name for path in (run / "checkpoints").glob(".*")]]
+
+def kill_at_any_time(run):
+    save(run, 1)
+    step, reached = 1, []
+    for round in range(12):
+        child = os.fork()
+        while child == 0:
+            step += 1
+            save(run, step)
+        time.sleep(random.uniform(0.001, 0.15))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        found = whole(run)
+        assert found >= step
+        step = found
+        reached.append(found)
+    return reached
+
+def refused(run, limit, unlimit):
+    "A save under a limit: what it says, what is left, and what is loaded before and after the next one."
+    save(run, 1)
+    limit()
+    try:
+        save(run, 2)
+        message = "saved"
+    except CheckpointError as error:
+        message = str(error)
+    unlimit()
+    left = sorted(path.name for path in (run / "checkpoints").iterdir())
+    first = whole(run)
+    save(run, 3)
+    return [message, left, first, whole(run)]
+
+def file_limit(run, size):
+    def limit(value):
+        return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (value, resource.RLIM_INFINITY))
+    return in_child(lambda: refused(run, limit(size), limit(resource.RLIM_INFINITY)))
+
+def full_disk(run):
+    "A real small file system, in user and mount namespaces of the child; None where the machine gives none."
+    def work():
+        libc = ctypes.CDLL(None, use_errno=True)
+        ids = (os.getuid(), os.getgid())
+        if libc.unshare(0x10000000 | 0x00020000):
+            return None
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {ids[0]} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {ids[1]} 1")
+        run.mkdir()
+        if libc.mount(b"none", bytes(run), b"tmpfs", 0, b"size=8m"):
+            return None
+        ballast = run / "ballast"
+        def fill():
+            disk = os.statvfs(run)
+            ballast.write_bytes(bytes(disk.f_bavail * disk.f_frsize - 400 * 1024))
+        return refused(run, fill, ballast.unlink)
+    return in_child(work)
+
+print(json.dumps({
+    "operations": kill_at_any_operation(root / "operations"),
+    "times": kill_at_any_time(root / "times"),
+    "limits": [file_limit(root / f"limit-{kib}", kib * 1024) for kib in (1, 4, 100, 300)],
+    "disk": full_disk(root / "disk"),
+}))
 """
 
 
-def run_child(code: str, *arguments: Any) -> Any:
-    """Run a script after SETUP in a process of its own; return the JSON of its last line."""
-    script = SETUP + textwrap.dedent(code)
-    command = [sys.executable, "-c", script, *map(str, arguments)]
+@pytest.fixture(scope="module")
+def disasters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Outcomes of real kills and full disks, in one process of its own that forks a child for each."""
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path_factory.mktemp("disasters"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    outcomes: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return outcomes
 
 
-def test_a_kill_at_any_file_operation_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
-    """A forked child kills itself at its k-th opening, renaming, linking or removing of a file, for k after k."""
-    outcome = run_child(
-        """
-        def killed_at(k, step):
-            child = os.fork()
-            if child == 0:
-                seen = 0
-                def hook(event, arguments):
-                    nonlocal seen
-                    if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.listdir"):
-                        if str(run) in str(arguments[0]):
-                            seen += 1
-                            if seen == k:
-                                os.kill(os.getpid(), signal.SIGKILL)
-                sys.addaudithook(hook)
-                save(step)
-                os._exit(0)
-            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-
-        save(1); save(2)
-        before, after, k = 0, 0, 0
-        step = 2
-        while killed_at(k := k + 1, step + 1):
-            reached = whole()
-            assert reached in (step, step + 1), (k, reached, step)
-            before, after = before + (reached == step), after + (reached == step + 1)
-            if reached == step + 1:
-                step += 1
-        assert whole() == step + 1
-        # the same, where the step being written exists already
-        k = 0
-        while killed_at(k := k + 1, step + 1):
-            assert whole() == step + 1, k
-        print(json.dumps([before, after, k]))
-        """,
-        tmp_path,
-    )
-    assert outcome[0] > 15 and outcome[1] > 0 and outcome[2] > 15, outcome
-    left = [path.name for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith(".")]
-    assert left == [], "a save after the kill removes what the killed one left"
+def test_a_kill_at_any_file_operation_leaves_a_whole_checkpoint(disasters: dict[str, Any]) -> None:
+    before, after, again, leftovers = disasters["operations"]
+    assert before > 15 and after > 0 and again > 15
+    assert leftovers == [], "a save after the kill removes what the killed one left"
 
 
-def test_a_kill_at_any_time_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
-    rounds = run_child(
-        """
-        save(1)
-        step, reached = 1, []
-        for round in range(12):
-            started = time.monotonic()
-            child = os.fork()
-            if child == 0:
-                while True:
-                    step += 1
-                    save(step)
-            time.sleep(random.uniform(0.001, 0.25))
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            found = whole()
-            assert found >= step
-            step = found
-            reached.append(found)
-        print(json.dumps(reached))
-        """,
-        tmp_path,
-    )
-    assert len(rounds) == 12 and rounds[-1] > 1
+def test_a_kill_at_any_time_leaves_a_whole_checkpoint(disasters: dict[str, Any]) -> None:
+    assert len(disasters["times"]) == 12 and disasters["times"][-1] > 1
 
 
-FULL = """
-        {setup}
-        save(1)
-        {limit}
-        try:
-            save(2)
-        except CheckpointError as error:
-            message = str(error)
-        else:
-            message = "saved"
-        {unlimit}
-        left = sorted(path.name for path in (run / "checkpoints").iterdir())
-        first = whole()
-        save(3)
-        print(json.dumps([message, left, first, whole()]))
-"""
-
-
-def check_full(outcome: Any, reason: str) -> None:
+def check_refused(outcome: Any, reason: str) -> None:
     message, left, first, later = outcome
     assert "step-000002 could not be written" in message and "Earlier checkpoints are untouched" in message
     assert reason in message
@@ -294,29 +324,12 @@ def check_full(outcome: Any, reason: str) -> None:
     assert (first, later) == (1, 3)
 
 
-@pytest.mark.parametrize("kib", [1, 4, 100, 300])
-def test_a_file_too_large_leaves_the_previous_one(tmp_path: Path, kib: int) -> None:
-    limit = f"resource.setrlimit(resource.RLIMIT_FSIZE, ({kib} * 1024, resource.RLIM_INFINITY))"
-    unlimit = "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))"
-    check_full(run_child(FULL.format(setup="", limit=limit, unlimit=unlimit), tmp_path), "File too large")
+def test_a_file_too_large_leaves_the_previous_one(disasters: dict[str, Any]) -> None:
+    for outcome in disasters["limits"]:
+        check_refused(outcome, "File too large")
 
 
-def test_a_full_disk_leaves_the_previous_one(tmp_path: Path) -> None:
-    """A real small file system, in a mount namespace of the child."""
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        pytest.skip("unshare is not installed (package util-linux)")
-    probe = [unshare, "-rm", "mount", "-t", "tmpfs", "-o", "size=1m", "none", str(tmp_path)]
-    if subprocess.run(probe, capture_output=True, check=False).returncode:
-        pytest.skip("this machine gives no mount namespace of one's own")
-    limit = """
-        ballast = run / "ballast"
-        with ballast.open("wb", buffering=0) as file:
-            free = os.statvfs(run).f_bavail * os.statvfs(run).f_frsize
-            file.write(bytes(free - 400 * 1024))"""
-    code = SETUP + textwrap.dedent(FULL.format(setup="", limit=limit.strip(), unlimit="ballast.unlink()"))
-    command = [unshare, "-rm", "sh", "-c", 'mount -t tmpfs -o size=8m none "$3" && exec "$1" -c "$2" "$3"', "sh"]
-    command += [sys.executable, code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    check_full(json.loads(done.stdout.splitlines()[-1]), "No space left")
+def test_a_full_disk_leaves_the_previous_one(disasters: dict[str, Any]) -> None:
+    if disasters["disk"] is None:
+        pytest.skip("this machine gives no user and mount namespaces, so no file system to fill")
+    check_refused(disasters["disk"], "No space left")
