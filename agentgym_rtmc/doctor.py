@@ -23,7 +23,10 @@ class Check:
     fix: str = ""
 
 
-_CHECKERS: dict[str, str] = {"machine": "agentgym_rtmc.machine:checks"}
+_CHECKERS: dict[str, str] = {
+    "machine": "agentgym_rtmc.machine:checks",
+    "sandbox": "agentgym_rtmc.environments.sandbox.doctor:checks",
+}
 
 
 def register_checks(room: str, checker: str) -> None:

@@ -76,13 +76,13 @@ class Turn(_Value):
 class Episode(_Value):
     """One run of a policy on a task. `truncation` names the limit that ended it, `error` the machine's failure."""
 
-    id: str
-    group: str
+    id: Text
+    group: Text
     opening: Opening
     turns: tuple[Turn, ...] = ()
     terminated: bool = False
     truncated: bool = False
-    truncation: str | None = None
+    truncation: Text | None = None
     valid: bool = True
     error: Text | None = None
     attempts: int = 1
@@ -106,7 +106,7 @@ class Episode(_Value):
 class EpisodeGroup(_Value):
     """Episodes of one task from one initial state, the unit of group-relative credit."""
 
-    id: str
+    id: Text
     episodes: tuple[Episode, ...]
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentgym_rtmc.errors import TaskError, nearest
-from agentgym_rtmc.json_values import JsonObject
+from agentgym_rtmc.json_values import JsonObject, Text
 
 
 class Task(BaseModel):
@@ -20,7 +20,7 @@ class Task(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: str = Field(min_length=1, max_length=300)
+    id: Text = Field(min_length=1, max_length=300)
     public: JsonObject = Field(default_factory=dict)
     private: JsonObject = Field(default_factory=dict, repr=False)
 

@@ -45,6 +45,7 @@ ALLOWED = {
         "agentgym_rtmc.trainer.checkpoint",
         "agentgym_rtmc.trainer.learner",
         "agentgym_rtmc.trainer.loop",
+        "agentgym_rtmc.trainer.metrics",
         "agentgym_rtmc.trainer.policy",
     ],
     "transformers": ["agentgym_rtmc.trainer.learner", "agentgym_rtmc.trainer.policy"],

@@ -1,5 +1,6 @@
 """Registering and finding environments, and following lazy references."""
 
+import sys
 from pathlib import Path
 
 import gymnasium
@@ -32,6 +33,7 @@ HERE = __name__
 
 def test_an_environment_is_registered_and_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(MODULES)
+    monkeypatch.delitem(sys.modules, "counting", raising=False)
     entry = find_env("counting:test/Counting-v0")
     assert (entry.id, entry.entry_point) == ("test/Counting-v0", "counting:CountingEnv")
     assert find_env("Counting-v0") is find_env("test/Counting-v0") is entry
@@ -87,7 +89,7 @@ def test_lazy_references(monkeypatch: pytest.MonkeyPatch) -> None:
             load(reference)
         assert complaint in str(caught.value)
     monkeypatch.syspath_prepend(MODULES)
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(
         DependencyError, match=r"needs torch, which is not installed: pip install 'agentgym-rtmc\[train\]'"
     ):

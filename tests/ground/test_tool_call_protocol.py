@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_rtmc.calls import Call, TextProtocol
@@ -136,15 +136,16 @@ TAGS = ["<tool_call>", "</tool_call>", "<think>", "</think>", "<tool_response>",
 TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(TAGS)).map("".join))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
-    max_leaves=10,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
 )
 CALLS = st.builds(
     Call, name=TEXTS.filter(lambda name: bool(name.strip())), arguments=st.dictionaries(TEXTS, JSON, max_size=4)
 )
 
 
-@given(st.lists(CALLS, min_size=1, max_size=4))
+@settings(max_examples=60)
+@given(st.lists(CALLS, min_size=1, max_size=3))
 def test_round_trip(calls: list[Call]) -> None:
     assert PROTOCOL.parse("\n".join(map(PROTOCOL.render, calls))) == tuple(calls)
 
