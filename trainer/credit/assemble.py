@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class _Layout:
+class Layout:
     """Where the episodes go. `steps` maps a step to its place in the input; None when they already lie by group."""
 
     lengths: Ints
@@ -37,10 +37,11 @@ class _Layout:
     labels: list[Hashable]
 
     def place(self, per_step: NDArray[Any]) -> NDArray[Any]:
+        """Reorder an array over steps from the order of the input to that of the tree."""
         return per_step if self.steps is None else per_step[self.steps]
 
 
-def layout(lengths: Ints, valid: ArrayLike | None, groups: ArrayLike | Sequence[Hashable] | None) -> _Layout:
+def layout(lengths: Ints, valid: ArrayLike | None, groups: ArrayLike | Sequence[Hashable] | None) -> Layout:
     """Check the arguments given per episode and order the episodes by group, groups by first appearance."""
     episodes = len(lengths)
     if not episodes:
@@ -52,7 +53,7 @@ def layout(lengths: Ints, valid: ArrayLike | None, groups: ArrayLike | Sequence[
     if len(empty):
         raise CreditError(f"episode {empty[0]} has no turns; leave it out or mark it False in valid")
     if groups is None:
-        return _Layout(lengths, np.zeros(episodes, np.int64), flags, np.arange(episodes), None, [None])
+        return Layout(lengths, np.zeros(episodes, np.int64), flags, np.arange(episodes), None, [None])
     plain: list[Hashable] = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)  # type: ignore[arg-type]
     if len(plain) != episodes:
         raise CreditError(f"groups names {len(plain)} episodes, there are {episodes}")
@@ -60,15 +61,15 @@ def layout(lengths: Ints, valid: ArrayLike | None, groups: ArrayLike | Sequence[
     rank = {label: index for index, label in enumerate(labels)}
     group = np.fromiter(map(rank.__getitem__, plain), dtype=np.int64, count=episodes)
     if np.all(group[1:] >= group[:-1]):
-        return _Layout(lengths, group, flags, np.arange(episodes), None, labels)
+        return Layout(lengths, group, flags, np.arange(episodes), None, labels)
     order = np.argsort(group, kind="stable")
     starts = (np.cumsum(lengths) - lengths)[order]
     lengths = lengths[order]
     steps = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
-    return _Layout(lengths, group[order], flags[order], order, steps, labels)
+    return Layout(lengths, group[order], flags[order], order, steps, labels)
 
 
-def _parts(where: _Layout) -> Iterator[tuple[slice, range]]:
+def _parts(where: Layout) -> Iterator[tuple[slice, range]]:
     """Ranges of steps and of groups to be numbered together, leaving out what has no steps."""
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(where.lengths)])
     for low, high in group_ranges(where.group, where.lengths, CHUNK_STEPS):
@@ -81,7 +82,7 @@ def _joined(parents: list[Ints]) -> Ints:
     return np.concatenate(parents) if parents else np.empty(0, np.int64)
 
 
-def level(where: _Layout, episode: Ints, states: Ints, actions: Ints) -> Level:
+def level(where: Layout, episode: Ints, states: Ints, actions: Ints) -> Level:
     """Number the states of one key level and their pairs with the actions. Shapes: all (steps,)."""
     steps = len(states)
     state, pair, first = np.empty(steps, np.int64), np.empty(steps, np.int64), np.empty(steps, np.bool_)
@@ -107,7 +108,7 @@ def level(where: _Layout, episode: Ints, states: Ints, actions: Ints) -> Level:
     )
 
 
-def nodes(where: _Layout, episode: Ints, keys: Ints, within: Numbering | None = None) -> Numbering:
+def nodes(where: Layout, episode: Ints, keys: Ints, within: Numbering | None = None) -> Numbering:
     """Number keys within groups, or within the nodes of another numbering. Shapes: (steps,)."""
     ids = np.empty(len(keys), np.int64)
     parents: list[Ints] = []
@@ -124,7 +125,8 @@ def nodes(where: _Layout, episode: Ints, keys: Ints, within: Numbering | None = 
     return Numbering(ids, parent_of, np.searchsorted(parent_of, bounds), episode)
 
 
-def _rewards(where: _Layout, flat: Floats, episode: Ints) -> Floats:
+def usable_rewards(where: Layout, flat: Floats, episode: Ints) -> Floats:
+    """Place the rewards and refuse non-finite ones, except in invalid episodes, where they become 0."""
     placed = where.place(flat)
     finite = np.isfinite(placed)
     if finite.all():
@@ -140,7 +142,7 @@ def _rewards(where: _Layout, flat: Floats, episode: Ints) -> Floats:
 
 
 def _grow(
-    where: _Layout,
+    where: Layout,
     states: Sequence[Ints],
     actions: Ints,
     rewards: Floats,
@@ -152,7 +154,7 @@ def _grow(
     counts = None if token_counts is None else where.place(token_counts)
     if counts is not None and not np.all(counts >= 0):
         raise CreditError("token_counts must not be negative")
-    checked = _rewards(where, rewards, episode)
+    checked = usable_rewards(where, rewards, episode)
     chosen = where.place(actions)
     return RolloutTree(
         lengths=where.lengths,
@@ -167,7 +169,7 @@ def _grow(
     )
 
 
-def _lengths(name: str, episodes: Sequence[Any], expected: Ints | None = None) -> Ints:
+def turn_counts(name: str, episodes: Sequence[Any], expected: Ints | None = None) -> Ints:
     """Turns per episode, compared with what another argument said."""
     try:
         lengths = np.fromiter(map(len, episodes), dtype=np.int64)
@@ -184,7 +186,8 @@ def _lengths(name: str, episodes: Sequence[Any], expected: Ints | None = None) -
     return lengths
 
 
-def _flat_floats(name: str, episodes: Sequence[Any], count: int) -> Floats:
+def flat_floats(name: str, episodes: Sequence[Any], count: int) -> Floats:
+    """One flat float array out of one sequence per episode, `count` numbers in all."""
     try:
         if all(isinstance(episode, np.ndarray) for episode in episodes):
             return np.concatenate([*episodes, np.empty(0)]).astype(np.float64, copy=False)
@@ -204,7 +207,7 @@ def from_keys(
     token_counts: Sequence[Sequence[int]] | None,
 ) -> RolloutTree:
     """See `RolloutTree.from_keys`."""
-    lengths = _lengths("states", states)
+    lengths = turn_counts("states", states)
     where = layout(lengths, valid, groups)
     steps = int(lengths.sum())
     named = [("actions", actions), *((f"coarser[{index}]", keys) for index, keys in enumerate(coarser))]
@@ -212,27 +215,27 @@ def from_keys(
         named.append(("observations", observations))
     flat: dict[str, list[Hashable]] = {"states": list(chain.from_iterable(states))}
     for name, episodes in named:
-        _lengths(name, episodes, lengths)
+        turn_counts(name, episodes, lengths)
         flat[name] = list(chain.from_iterable(episodes))
-    _lengths("rewards", rewards, lengths)
+    turn_counts("rewards", rewards, lengths)
     if token_counts is not None:
-        _lengths("token_counts", token_counts, lengths)
+        turn_counts("token_counts", token_counts, lengths)
     ids = {name: intern(keys, steps) for name, keys in flat.items()}
     return _grow(
         where,
         [ids["states"], *(ids[f"coarser[{index}]"] for index in range(len(coarser)))],
         ids["actions"],
-        _flat_floats("rewards", rewards, steps),
+        flat_floats("rewards", rewards, steps),
         ids.get("observations"),
-        None if token_counts is None else _flat_floats("token_counts", token_counts, steps),
+        None if token_counts is None else flat_floats("token_counts", token_counts, steps),
         KeyNames(flat["states"], flat["actions"], where.labels, where.steps, flat.get("observations")),
     )
 
 
-def _flat_ids(name: str, given: Any, lengths: Ints | None, flat: bool) -> Ints:
+def flat_ids(name: str, given: Any, lengths: Ints | None, flat: bool) -> Ints:
     """One flat integer array out of flat or per-episode input."""
     if not flat:
-        _lengths(name, given, lengths)
+        turn_counts(name, given, lengths)
         given = np.concatenate([np.asarray(part) for part in given if len(part)] or [np.empty(0, np.int64)])
     array = np.asarray(given)
     if array.dtype.kind not in "iu" or array.ndim != 1:
@@ -255,115 +258,31 @@ def from_ids(
 ) -> RolloutTree:
     """See `RolloutTree.from_ids`."""
     flat = lengths is not None
-    sizes = np.asarray(lengths, dtype=np.int64) if flat else _lengths("states", states)
+    sizes = np.asarray(lengths, dtype=np.int64) if flat else turn_counts("states", states)
     if sizes.ndim != 1 or np.any(sizes < 0):
         raise CreditError("lengths needs one non-negative number of turns per episode")
     where = layout(sizes, valid, groups)
 
     def floats(name: str, given: Any) -> Floats:
         if not flat:
-            _lengths(name, given, sizes)
-            return _flat_floats(name, given, int(sizes.sum()))
+            turn_counts(name, given, sizes)
+            return flat_floats(name, given, int(sizes.sum()))
         array = np.asarray(given, dtype=np.float64)
         if array.shape != (sizes.sum(),):
             raise CreditError(f"{name} has shape {array.shape} where lengths add up to {sizes.sum()}")
         return array
 
-    fine, chosen = _flat_ids("states", states, sizes, flat), _flat_ids("actions", actions, sizes, flat)
-    seen = None if observations is None else _flat_ids("observations", observations, sizes, flat)
+    fine, chosen = flat_ids("states", states, sizes, flat), flat_ids("actions", actions, sizes, flat)
+    seen = None if observations is None else flat_ids("observations", observations, sizes, flat)
     return _grow(
         where,
-        [fine, *(_flat_ids(f"coarser[{index}]", keys, sizes, flat) for index, keys in enumerate(coarser))],
+        [fine, *(flat_ids(f"coarser[{index}]", keys, sizes, flat) for index, keys in enumerate(coarser))],
         chosen,
         floats("rewards", rewards),
         seen,
         None if token_counts is None else floats("token_counts", token_counts),
         KeyNames(fine, chosen, where.labels, where.steps, seen),
     )
-
-
-def from_tokens(
-    token_ids: Sequence[ArrayLike],
-    sampled_masks: Sequence[ArrayLike],
-    rewards: ArrayLike | Sequence[ArrayLike],
-    valid: Sequence[bool] | None,
-    groups: Sequence[Hashable] | None,
-) -> RolloutTree:
-    """See `RolloutTree.from_tokens`.
-
-    Prefixes are numbered without hashing any: sorted as big-endian bytes, neighbours share exactly the nodes up to
-    their longest common prefix.
-    """
-    sizes = _lengths("token_ids", token_ids)
-    where = layout(sizes, valid, groups)
-    _lengths("sampled_masks", sampled_masks, sizes)
-    tokens = where.place(_flat_ids("token_ids", token_ids, sizes, flat=False))
-    if len(tokens) and not 0 <= tokens.min() <= tokens.max() < 1 << 32:
-        raise CreditError("token_ids must lie in [0, 2**32)")
-    masks = [np.asarray(mask, dtype=np.bool_) for mask in sampled_masks]
-    sampled = where.place(np.concatenate(masks))
-    if len(rewards) and np.ndim(rewards[0]) == 0:  # type: ignore[arg-type,index]
-        rewards = _paid_at_the_end(np.asarray(rewards, dtype=np.float64), masks)
-    _lengths("rewards", rewards, sizes)  # type: ignore[arg-type]
-    flat_rewards = _flat_floats("rewards", rewards, int(sizes.sum()))  # type: ignore[arg-type]
-    ids, final, base = _prefixes(tokens, where)
-    episode = np.repeat(np.arange(len(where.lengths)), where.lengths)
-    parent = np.repeat(np.arange(len(base) - 1), np.diff(base))
-    prefixes = Numbering(ids, parent, base, episode, np.ones(len(ids), np.bool_))
-    return RolloutTree(
-        lengths=where.lengths,
-        group=where.group,
-        valid=where.valid,
-        order=where.order,
-        rewards=_rewards(where, flat_rewards, episode),
-        levels=(Level(prefixes, nodes(where, episode, tokens, within=prefixes)),),
-        token_counts=sampled.astype(np.float64),
-        sampled=sampled,
-        final=final,
-        names=KeyNames(ids, tokens, where.labels, None, None),
-    )
-
-
-def _paid_at_the_end(per_episode: Floats, masks: Sequence[Bools]) -> list[Floats]:
-    if len(per_episode) != len(masks):
-        raise CreditError(f"rewards has {len(per_episode)} episodes where token_ids has {len(masks)}")
-    paid = []
-    for reward, mask in zip(per_episode.tolist(), masks, strict=True):
-        row = np.zeros(len(mask))
-        if len(mask):
-            sampled = np.flatnonzero(mask)
-            row[sampled[-1] if len(sampled) else -1] = reward
-        paid.append(row)
-    return paid
-
-
-def _prefixes(tokens: Ints, where: _Layout) -> tuple[Ints, Ints, Ints]:
-    """Number the prefixes: before each token (steps,), at each episode's end (episodes,), first of each group."""
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(where.lengths)]).tolist()
-    ids, final = np.empty(len(tokens), np.int64), np.empty(len(where.lengths), np.int64)
-    base, fresh = [0], 0
-    members = np.searchsorted(where.group, np.arange(int(where.group[-1]) + 2)).tolist()
-    for low, high in pairwise(members):
-        pieces = {index: tokens[starts[index] : starts[index + 1]] for index in range(low, high)}
-        before: tuple[Ints, Ints] | None = None
-        for index in sorted(pieces, key=lambda i: pieces[i].astype(">u4").tobytes()):
-            piece = pieces[index]
-            shared = 0 if before is None else 1 + _common_prefix(before[0], piece)
-            nodes = np.arange(fresh - shared, fresh - shared + len(piece) + 1)
-            if before is not None:
-                nodes[:shared] = before[1][:shared]
-            fresh = max(fresh, int(nodes[-1]) + 1)
-            ids[starts[index] : starts[index + 1]] = nodes[:-1]
-            final[index] = nodes[-1]
-            before = (piece, nodes)
-        base.append(fresh)
-    return ids, final, np.asarray(base)
-
-
-def _common_prefix(one: Ints, other: Ints) -> int:
-    length = min(len(one), len(other))
-    differ = one[:length] != other[:length]
-    return int(differ.argmax()) if differ.any() else length
 
 
 def from_groups(

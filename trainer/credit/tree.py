@@ -121,9 +121,9 @@ class RolloutTree:
         where the policy sampled the token. `rewards` is one number per episode (paid on the last sampled token) or one
         array per episode with a reward per token. Advantages of tokens that were not sampled are 0.
         """
-        from agentgym_rtmc.trainer.credit import assemble
+        from agentgym_rtmc.trainer.credit import prefixes
 
-        return assemble.from_tokens(token_ids, sampled_masks, rewards, valid, groups)
+        return prefixes.from_tokens(token_ids, sampled_masks, rewards, valid, groups)
 
     @classmethod
     def from_groups(

@@ -15,7 +15,7 @@ from agentgym_rtmc.trainer.credit import ESTIMATORS, RolloutTree, estimate
 from agentgym_rtmc.trainer.credit.numbering import number, number_pairs
 
 from . import literal
-from .batches import batches, tree_of
+from .batches import batches, fewer, tree_of
 
 TWO = {"states": [["s0", "s1"], ["s0"]], "actions": [["a", "b"], ["c"]], "rewards": [[0, 1], [0]]}
 
@@ -152,8 +152,9 @@ def test_small_chunks_are_trees_of_their_own():
         assert part.view.to_json(1.0)["groups"][0]["states"]
 
 
-@given(batch=batches(), data=st.data())
-def test_counts_and_values_by_key(batch, data):
+@fewer
+@given(batch=batches())
+def test_counts_and_values_by_key(batch):
     tree, _ = tree_of(batch)
     for index, group in enumerate(batch):
         runs = literal.valid_of(group)
