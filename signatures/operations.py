@@ -50,8 +50,8 @@ class Record:
 class OperationsSignature:
     """State: the record of operations. Action: the turn's operations.
 
-    `level`: `exact` keeps line ranges and patterns, `bucket` views in hundreds of lines and searches by place, `file`
-    only which kind of operation touched which file. `content_hashes`: edits carry a digest of their content (default:
+    `level`: `exact` keeps line ranges, patterns and arguments, `bucket` counts views in hundreds of lines, `file` only
+    keeps which kind of operation touched which file. `content_hashes`: edits carry a digest of their content (default:
     at level `exact`); `outcome`: the action key ends in `:ok` or `:error`, read from the turn's info or observation;
     `tests`: the last failed and passed counts are part of the state. `root` is where shell commands start.
     """
@@ -121,8 +121,8 @@ class OperationsSignature:
         scope = ""
         if self._level == "exact":
             scope = self._exact_scope(operation)
-        elif self._level == "bucket" and operation.view is not None:
-            scope = _view_scope(operation, BUCKET)
+        elif self._level == "bucket":
+            scope = _view_scope(operation, BUCKET) if operation.view is not None else self._exact_scope(operation)
         elif self._hashes and operation.category in _HASHED:
             scope = short_digest(operation.detail, 4)
         if not target:
@@ -147,9 +147,7 @@ class OperationsSignature:
             return f"V[{_view_scope(operation, BUCKET if self._level == 'bucket' else 1)}]"
         if category in ("search", "list", "inspect"):
             return (
-                ""
-                if category == "inspect"
-                else "S" + (f":{_short(operation.detail)}" if self._level == "exact" else "")
+                "" if category == "inspect" else "S" + (f":{_short(operation.detail)}" if self._level != "file" else "")
             )
         marks = {"create": "C", "append": "I", "insert": "I", "modify": "M", "delete": "D", "move": "D"}
         return marks[category] + hashed if category in marks else ""

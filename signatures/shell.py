@@ -39,6 +39,11 @@ MAX_SCRIPT = 200_000
 MAX_DEPTH = 60
 
 
+# The grammar's scanner looks characters up in a table that large code points run out of (a crash). To the shell all of
+# them are ordinary characters of a word, so the parser sees `%` for each byte and texts are taken from the source.
+_MASK = bytes(range(128)) + b"%" * 128
+
+
 class _NotHeld(Exception):  # noqa: N818 - control flow inside this file, never seen outside
     """The script uses something the tree does not hold."""
 
@@ -57,12 +62,12 @@ def parse(script: str) -> Sequence | None:
         source = text.encode()
     except UnicodeEncodeError:  # lone surrogates: not text a shell could have been given
         return None
-    root = _parser().parse(source).root_node
+    root = _parser().parse(source.translate(_MASK)).root_node
     if root.has_error:
         return None
     try:
         return _Reader(source, heredocs).sequence(root, 0)
-    except _NotHeld:
+    except (_NotHeld, UnicodeDecodeError):
         return None
 
 
@@ -108,22 +113,7 @@ class _Reader:
         if kind == "list":
             return self._list(node, depth)
         if kind == "pipeline":
-            stages: list[Node] = []
-            both: list[bool] = []
-            for child in node.children:
-                if child.is_named and child.type != "comment":
-                    stages.append(self.node(child, depth + 1))
-                    both.append(False)
-                elif child.type == "|&" and both:
-                    both[-1] = True
-            # `a && b 2>&1 | c`: the grammar pipes the whole list, the shell only its last command.
-            if isinstance(stages[0], AndOr):
-                operator, last = stages[0].rest[-1]
-                piped = Pipeline((last, *stages[1:]), tuple(both))
-                return AndOr(stages[0].first, (*stages[0].rest[:-1], (operator, piped)))
-            if isinstance(stages[0], Not):
-                return Not(Pipeline((stages[0].node, *stages[1:]), tuple(both)))
-            return Pipeline(tuple(stages), tuple(both))
+            return self._pipeline(node, depth)
         if kind == "subshell":
             return Group(self.sequence(node, depth), subshell=True)
         if kind == "compound_statement":
@@ -167,11 +157,16 @@ class _Reader:
 
     def _list(self, node: tree_sitter.Node, depth: int) -> Node:
         left, operator, right = [c for c in node.children if c.type != "comment"]
-        first = self.node(left, depth + 1)
-        pair = (operator.type, self.node(right, depth + 1))
-        if isinstance(first, AndOr):
-            return AndOr(first.first, (*first.rest, pair))
-        return AndOr(first, (pair,))
+        return _regrouped([self.node(left, depth + 1), operator.type, self.node(right, depth + 1)])
+
+    def _pipeline(self, node: tree_sitter.Node, depth: int) -> Node:
+        tokens: list[Node | str] = []
+        for child in node.children:
+            if child.is_named and child.type != "comment":
+                tokens.append(self.node(child, depth + 1))
+            elif child.type in ("|", "|&"):
+                tokens.append(child.type)
+        return _regrouped(tokens)
 
     def _redirected(self, node: tree_sitter.Node, depth: int) -> Node:
         body_node = node.child_by_field_name("body")
@@ -332,7 +327,9 @@ class _Reader:
                 raise _NotHeld  # backslashes mean something else inside backquotes
             out.append(Part("expand", opening, quoted, self.sequence(node, depth + 1)))
         elif kind in ("simple_expansion", "expansion", "arithmetic_expansion"):
-            out.append(Part("expand", self.text(node), quoted))
+            text = re.sub(r"^\$\{(\w+|[?$#!])\}$", r"$\1", self.text(node))
+            # $? and its like are one word anyway, so quotes around them say nothing.
+            out.append(Part("expand", text, quoted or text in ("$?", "$$", "$#", "$!")))
         elif kind == "brace_expression":
             out.append(Part("glob", self.text(node)))
         else:
@@ -354,6 +351,53 @@ class _Reader:
             self._parts(child, depth + 1, out, quoted=True)
             position = child.end_byte
         out.append(Part("text", _double_quoted(self.source[position:end].decode())))
+
+
+def _regrouped(tokens: list[Node | str]) -> Node:
+    """Group nodes and the operators between them as the shell does: `|` binds before `&&` and `||`.
+
+    Where redirections stand between, the grammar nests lists in pipelines (`a && b 2>&1 | c`) and pipelines in each
+    other.
+    """
+    flat: list[Node | str] = []
+    for token in tokens:
+        if isinstance(token, AndOr):
+            flat.append(token.first)
+            for operator, part in token.rest:
+                flat += [operator, part]
+        else:
+            flat.append(token)
+    chain: list[Node] = []
+    operators: list[str] = []
+    stages: list[Node] = []
+    both: list[bool] = []
+
+    def close() -> None:
+        chain.append(_negated(stages, both) if len(stages) > 1 else stages[0])
+        stages.clear()
+        both.clear()
+
+    for token in flat:
+        if isinstance(token, str):
+            if token in ("|", "|&"):
+                both[-1] = token == "|&"
+            else:
+                close()
+                operators.append(token)
+        elif isinstance(token, Pipeline):
+            stages.extend(token.stages)
+            both.extend(token.both)
+        else:
+            stages.append(token)
+            both.append(False)
+    close()
+    return AndOr(chain[0], tuple(zip(operators, chain[1:], strict=True))) if operators else chain[0]
+
+
+def _negated(stages: list[Node], both: list[bool]) -> Node:
+    if isinstance(stages[0], Not):
+        return Not(Pipeline((stages[0].node, *stages[1:]), tuple(both)))
+    return Pipeline(tuple(stages), tuple(both))
 
 
 _PLAIN = re.compile(r"[\w./:=,@%^!$\[\]{}+-]+")

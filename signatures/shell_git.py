@@ -89,9 +89,8 @@ def _show(command: str, words: tuple[Word, ...], place: Place) -> Operation | No
         elif command == "status" and text in ("-s", "--short", "--porcelain", "-b", "--branch", "-sb", "--long", "-v"):
             continue
         elif command == "diff":
-            options.append(
-                {"--staged": "--cached", "-U": "--unified", "-u": "", "-p": "", "--patch": ""}.get(text, text)
-            )
+            spelled = {"--staged": "--cached", "-u": "", "-p": "", "--patch": ""}.get(text)
+            options.append(word_text(word) if spelled is None else spelled)
         else:
             options.append(word_text(word))
     paths = [place.path_text(word) for word in after]
@@ -108,7 +107,8 @@ def _show(command: str, words: tuple[Word, ...], place: Place) -> Operation | No
             revisions.append(quote(literal))
     if place.directory and not paths and command in ("status", "ls-files", "branch"):
         return None
-    pieces = ["git", command, *sorted(o for o in options if o), *revisions, *sorted(set(paths))]
+    pieces = ["git", command, *sorted(o for o in options if o), *revisions]
+    pieces += ["--", *sorted(set(paths))] if paths else []
     bare = command == "status" and not paths
     sure = command == "status" or (
         command == "diff" and not any(o in ("--exit-code", "--quiet", "--check") for o in options)

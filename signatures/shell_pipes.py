@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from agentgym_rtmc.signatures.shell_heredocs import Heredoc
 from agentgym_rtmc.signatures.shell_operations import Item, Operation, View, as_one, combine, idle, viewing, within
-from agentgym_rtmc.signatures.shell_redirects import redirected, streams, writing
+from agentgym_rtmc.signatures.shell_redirects import redirected, streams
 from agentgym_rtmc.signatures.shell_simple import _content, simple_operation
 from agentgym_rtmc.signatures.shell_text import Line, word_text
 from agentgym_rtmc.signatures.shell_tree import Node, Pipeline, Redirect, Simple, Word, text_word
@@ -51,14 +51,16 @@ def read_pipeline(node: Pipeline, place: Place, run: StatementReader) -> Operati
             if content is not None:
                 continue
             current = _stage(stage, inner, run, piped=not last)
+            if current.idle and not last:
+                current, content = None, ""
             continue
         if current is None:
             assert content is not None
             if _is_identity(stage):
                 continue
-            tee = _tee(stage)
-            if tee is not None:
-                current = writing(content, tee[0], tee[1], inner)
+            if _ignores_input(stage):
+                content = _fixed_content(stage, inner)  # it reads something else: what came before is lost
+                current = None if content is not None else _stage(stage, inner, run, piped=not last)
                 continue
             current = _fed(stage, content, inner, run, piped=not last)
             continue
@@ -107,6 +109,8 @@ def _stage(stage: Node, place: Place, run: StatementReader, piped: bool) -> Oper
 
         words, assignments = _unwrapped(words, assignments)
         return simple_operation(words[0].literal or head, words, assignments, stage.redirects, place, piped)
+    if isinstance(stage, Simple) and words and words[0].literal in ("echo", "printf") and not stage.redirects:
+        return Operation("say", Line(" ".join(map(word_text, words))), reads=True)
     items = run(stage, place)
     return as_one(items).operation
 
@@ -120,6 +124,13 @@ def _fed(stage: Node, content: str, place: Place, run: StatementReader, piped: b
     return _piped(source, _stage(stage, place, run, piped))
 
 
+def _ignores_input(stage: Node) -> bool:
+    """Whether a stage reads something else, or nothing, so that what comes through the pipe is lost."""
+    if not isinstance(stage, Simple):
+        return False
+    return streams(stage.redirects).stdin is not None or _head(stage) in ("true", ":", "echo", "printf")
+
+
 def _is_identity(stage: Node) -> bool:
     """`cat`, `cat -n`, `nl -ba`, pagers: the same lines again."""
     if not isinstance(stage, Simple) or stage.assignments or streams(stage.redirects).out is not None:
@@ -130,16 +141,6 @@ def _is_identity(stage: Node) -> bool:
     if _head(stage) == "nl":
         return all(re.fullmatch(r"-(?:ba|b|a|w\d*|s.*|v\d*|n\w*)|a|\d+|\s*", option) for option in options)
     return all(re.fullmatch(r"-[nbuRFX]+|-", option) for option in options)
-
-
-def _tee(stage: Node) -> tuple[Word, bool] | None:
-    if _head(stage) != "tee" or not isinstance(stage, Simple):
-        return None
-    operands = [w for w in stage.words[1:] if not shape(w).startswith("-")]
-    options = {shape(w) for w in stage.words[1:] if shape(w).startswith("-")}
-    if len(operands) != 1 or not options <= {"-a", "--append"} or isinstance(streams(stage.redirects).out, Word):
-        return None
-    return operands[0], bool(options)
 
 
 def _through(current: Operation, stage: Node, place: Place, run: StatementReader, last: bool) -> Operation:

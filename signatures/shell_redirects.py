@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agentgym_rtmc.signatures.shell_heredocs import Heredoc
-from agentgym_rtmc.signatures.shell_operations import Operation, idle
-from agentgym_rtmc.signatures.shell_text import Line, redirect_line, word_text
+from agentgym_rtmc.signatures.shell_operations import Category, Operation, idle
+from agentgym_rtmc.signatures.shell_text import Line, quote, redirect_line, word_text
 from agentgym_rtmc.signatures.shell_tree import Redirect, Word
-from agentgym_rtmc.signatures.shell_words import Place, quote_path
+from agentgym_rtmc.signatures.shell_words import Place, expand_braces, quote_path
 
 
 @dataclass
@@ -86,16 +86,22 @@ def redirected(operation: Operation, redirects: tuple[Redirect, ...], place: Pla
         result = replace(result, line=result.line + " 2> /dev/null")
     elif isinstance(to.err, Word):
         operator = "2>>" if to.err_append else "2>"
-        target = quote_path(place.path_word(place.expand(to.err)))
+        target = quote_path(place.path_word(put_in(to.err, place)))
         result = replace(result, line=result.line + f" {operator} {target}", reads=False, view=None)
     for other in to.others:
         result = replace(result, line=result.line + " " + redirect_line(other), view=None)
     return result
 
 
+def put_in(word: Word, place: Place) -> Word:
+    """A redirection's target with variables put in; braces mean nothing there when they make several words."""
+    words = expand_braces(place.expand(word))
+    return words[0] if len(words) == 1 else word
+
+
 def _with_input(operation: Operation, redirect: Redirect, place: Place) -> Operation:
     if redirect.target is not None and redirect.operator == "<":
-        word = place.path_word(place.expand(redirect.target))
+        word = place.path_word(put_in(redirect.target, place))
         line: Line | str = f" < {quote_path(word)}"
         paths = (*operation.paths, word.literal) if word.literal is not None else operation.paths
         return replace(operation, line=operation.line + line, paths=paths, view=None)
@@ -103,7 +109,7 @@ def _with_input(operation: Operation, redirect: Redirect, place: Place) -> Opera
     if text is not None:
         redirect = Redirect("<<", heredoc=Heredoc(text, expand=False))
     elif redirect.target is not None:
-        return replace(operation, line=operation.line + f" <<< {word_text(place.expand(redirect.target))}", view=None)
+        return replace(operation, line=operation.line + f" <<< {word_text(put_in(redirect.target, place))}", view=None)
     return replace(operation, line=operation.line + " " + redirect_line(redirect), view=None)
 
 
@@ -115,7 +121,7 @@ def fixed_input(redirect: Redirect | None, place: Place) -> str | None:
         body = unescaped(redirect.heredoc)
         return body if body is None or body.endswith("\n") or not body else body + "\n"
     if redirect.operator == "<<<" and redirect.target is not None:
-        literal = place.expand(redirect.target).literal
+        literal = put_in(redirect.target, place).literal
         return None if literal is None else literal + "\n"
     return None
 
@@ -144,12 +150,12 @@ def unescaped(heredoc: Heredoc) -> str | None:
 
 
 def _into_file(operation: Operation, target: Word, append: bool, errors: str, place: Place) -> Operation:
-    word = place.path_word(place.expand(target))
+    word = place.path_word(put_in(target, place))
     paths = (word.literal,) if word.literal is not None else ()
     operator = ">>" if append else ">"
     line = operation.line + f" {operator} {quote_path(word)}{errors}"
     if operation.reads and not operation.silent:
-        category = "append" if append else "create"
+        category: Category = "append" if append else "create"
         return replace(
             operation, category=category, line=line, paths=paths, detail=operation.line.flat(), view=None,
             reads=False, certain=False, idle=False, silent=True, parts=(),
@@ -159,14 +165,12 @@ def _into_file(operation: Operation, target: Word, append: bool, errors: str, pl
 
 def writing(content: str, target: Word, append: bool, place: Place) -> Operation:
     """The operation that puts fixed text into a file."""
-    word = place.path_word(place.expand(target))
+    word = place.path_word(put_in(target, place))
     paths = (word.literal,) if word.literal is not None else ()
     operator = ">>" if append else ">"
     path = quote_path(word)
-    category = "append" if append else "create"
+    category: Category = "append" if append else "create"
     if content and not content.endswith("\n"):
-        from agentgym_rtmc.signatures.shell_text import quote
-
         line = Line(f"printf %s {quote(content)} {operator} {path}")
     elif not content:
         line = Line(f"true {operator} {path}")

@@ -8,7 +8,7 @@ from agentgym_rtmc.signatures.shell_edits import written_files
 from agentgym_rtmc.signatures.shell_operations import Category, Handler, Operation
 from agentgym_rtmc.signatures.shell_text import Line, quote, word_text
 from agentgym_rtmc.signatures.shell_tree import Word
-from agentgym_rtmc.signatures.shell_words import Place, shape
+from agentgym_rtmc.signatures.shell_words import Place, argument, shape
 
 _TEST_FILE = re.compile(
     r"(?:^|/)(?:t|tests?|runtests|run_tests|test_[^/]*|[^/]*_tests?)\.py$|(?:^|/)bin/(?:test|doctest)$"
@@ -77,14 +77,6 @@ def python_code(code: str, place: Place, start: str = "python", arguments: tuple
         return Operation("execute", line, detail=body)
     paths = tuple(sorted({place.path(path) for path in written if path != "?"}))
     return Operation("modify", line, paths, detail=body)
-
-
-def argument(word: Word, place: Place) -> str:
-    """An argument of a program: the root's own path and a leading `./` say nothing."""
-    literal = word.literal
-    if literal is None or not literal.startswith(("./", place.root.rstrip("/") + "/")):
-        return word_text(word)
-    return place.path_text(word)
 
 
 def _module(start: str, module: str, words: tuple[Word, ...], place: Place) -> Operation | None:

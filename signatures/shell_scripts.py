@@ -63,7 +63,8 @@ class Interpreter:
             checked = place.errexit
             part = self.statement(child, place.copy() if background else place)
             if background:
-                part = [replace(as_one(part), background=True)]
+                part = [replace(_grouped(part), background=True)]
+                place.jobs = True
             parts.append((checked, part))
             count += len(part)
             if count > MAX_ITEMS:
@@ -93,14 +94,14 @@ class Interpreter:
         quiet = [redirected(item.operation, redirects, place) for item in items]
         if all(q is item.operation for q, item in zip(quiet, items, strict=True)):
             return items
-        one = as_one(items)
+        one = _grouped(items)
         return [replace(one, operation=redirected(one.operation, redirects, place))]
 
     def _and_or(self, node: AndOr, place: Place) -> list[Item]:
-        items = self.statement(node.first, place)
+        alone = items = self.statement(node.first, place)
         sure = all(item.operation.certain for item in items)
         if len(items) > 1 and not sure and any(item.joint != "&&" for item in items[1:]):
-            items = [as_one(items)]
+            items = [_grouped(items)]
         certain = all(item.operation.certain for item in items)
         if all(item.operation.idle for item in items):
             items = []
@@ -115,13 +116,18 @@ class Interpreter:
                 certain = certain or operator == "||"
                 continue
             if len(added) > 1 and any(item.joint != "&&" for item in added[1:]) and not (certain and operator == "&&"):
-                added = [as_one(added)]
+                added = [_grouped(added)]
             sure = all(item.operation.certain for item in added)
             first = added[0].operation
-            same = bool(items) and first.view and items[-1].operation.view and first.paths == items[-1].operation.paths
-            joint = ";" if not items or (operator == "&&" and (certain or (same and len(items) == 1))) else operator
+            # Views of one file succeed and fail together.
+            same = first.view is not None and all(
+                item.operation.view is not None and item.operation.paths == first.paths for item in items
+            )
+            joint = ";" if not items or (operator == "&&" and (certain or same)) else operator
             items = [*items, Item(joint, first), *added[1:]]
             certain = sure and (certain or operator == "||")
+        if len(items) == 1 and len(alone) > 1:
+            items = alone  # nothing was joined to the group
         return _mark_certain(items, certain) if items else [Item(";", idle())]
 
     def _for(self, node: For, place: Place) -> list[Item]:
@@ -187,8 +193,8 @@ class Interpreter:
 
 def _joined(parts: list[tuple[bool, list[Item]]]) -> list[Item]:
     """Put statements together; those read under `set -e` are joined by `&&` where that says the same."""
-    parts = [(checked, list(part)) for checked, part in parts if part]
-    plain = all(len(part) == 1 for checked, part in parts if checked)
+    parts = [one for checked, part in parts for one in _split(checked, part)]
+    plain = all(len(part) == 1 and not part[0].background for checked, part in parts if checked)
     items: list[Item] = []
     marked = False
     for checked, part in parts:
@@ -202,6 +208,18 @@ def _joined(parts: list[tuple[bool, list[Item]]]) -> list[Item]:
             part = [replace(part[0], joint="&&"), *part[1:]]
         items.extend(part)
     return items
+
+
+def _grouped(items: list[Item]) -> Item:
+    """Make one item of a statement list."""
+    return as_one(_tidy(items))
+
+
+def _split(checked: bool, part: list[Item]) -> list[tuple[bool, list[Item]]]:
+    """Statements that only stand one after the other are statements of their own."""
+    if all(item.joint == ";" for item in part):
+        return [(checked, [item]) for item in part]
+    return [(checked, part)]
 
 
 def _mark_certain(items: list[Item], certain: bool) -> list[Item]:
@@ -259,16 +277,20 @@ def _merged(reads: list[Operation]) -> list[Operation]:
         return list(reads)
     views: dict[str, list[View]] = {}
     others: dict[str, Operation] = {}
+    whole: set[str] = set()
     for operation in reads:
         view = operation.view
-        if view is not None and len(view.paths) == 1 and view.tail is None:
+        if view is not None and view.paths and view.ranges is None and view.tail is None:
+            whole.update(view.paths)
+        elif view is not None and len(view.paths) == 1 and view.tail is None:
             views.setdefault(view.paths[0], []).append(view)
         else:
             others[operation.line.flat()] = operation
+    shown = [viewing(View(tuple(sorted(whole))))] if whole else []
     for path, group in views.items():
-        whole = any(view.ranges is None for view in group)
-        ranges = None if whole else union([r for view in group for r in view.ranges or ()])
-        operation = viewing(View((path,), ranges))
+        if path not in whole:
+            shown.append(viewing(View((path,), union([r for view in group for r in view.ranges or ()]))))
+    for operation in shown:
         others[operation.line.flat()] = operation
     return [others[text] for text in sorted(others)]
 

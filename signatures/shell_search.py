@@ -7,7 +7,7 @@ import re
 from agentgym_rtmc.signatures.shell_operations import Handler, Operation
 from agentgym_rtmc.signatures.shell_text import Line, quote, word_text
 from agentgym_rtmc.signatures.shell_tree import Word
-from agentgym_rtmc.signatures.shell_words import Place, option_text, quote_path, read_options, shape
+from agentgym_rtmc.signatures.shell_words import Place, argument, option_text, quote_path, read_options, shape
 
 GREP_LONG = {
     "--line-number": "n", "--recursive": "r", "--dereference-recursive": "R", "--ignore-case": "i",
@@ -188,10 +188,9 @@ def _find(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
         tests.append(quote(spelled) if spelled else word_text(word))
         index += 1
     pieces = ["find", *leading, *sorted(set(paths)), *sorted(bounds), *tests]
-    category = "list"
     if effects:
         return Operation("delete" if "-delete" in tests else "execute", Line(" ".join(pieces)), tuple(fixed))
-    return Operation(category, Line(" ".join(pieces)), tuple(sorted(set(fixed))), detail=" ".join(tests), reads=True)
+    return Operation("list", Line(" ".join(pieces)), tuple(sorted(set(fixed))), detail=" ".join(tests), reads=True)
 
 
 _LS_LONG = {"--all": "a", "--almost-all": "a", "--recursive": "R", "--human-readable": "h", "--classify": "F",
@@ -269,7 +268,7 @@ def _looking(head: str, words: tuple[Word, ...], place: Place) -> Operation | No
             fixed.append(place.path(literal))
             pieces.append(quote_path_text(place, word))
         else:
-            pieces.append(word_text(word))
+            pieces.append(argument(word, place) if head == "test" and not place.directory else word_text(word))
     if head == "sort" and any(shape(w).startswith(("-o", "--output")) for w in words):
         return None
     return Operation("inspect", Line(" ".join(pieces)), tuple(fixed), detail=head, reads=True)

@@ -9,16 +9,18 @@ from dataclasses import replace
 from agentgym_rtmc.signatures.shell import parse
 from agentgym_rtmc.signatures.shell_edits import CHANGES
 from agentgym_rtmc.signatures.shell_git import git
-from agentgym_rtmc.signatures.shell_operations import Handler, Item, Operation, ScriptReader, as_one, idle
+from agentgym_rtmc.signatures.shell_operations import Handler, Item, Operation, ScriptReader, View, as_one, idle
 from agentgym_rtmc.signatures.shell_redirects import fixed_input, redirected, streams, writing
-from agentgym_rtmc.signatures.shell_runs import PYTHON, RUNS, argument, python, python_code, runner
+from agentgym_rtmc.signatures.shell_runs import PYTHON, RUNS, python, python_code, runner
 from agentgym_rtmc.signatures.shell_search import SEARCHES
 from agentgym_rtmc.signatures.shell_text import Line, quote, render, word_text
 from agentgym_rtmc.signatures.shell_tree import Part, Redirect, Sequence, Simple, Word, text_word
 from agentgym_rtmc.signatures.shell_views import VIEWS
-from agentgym_rtmc.signatures.shell_words import Place, expand_braces, merge, read_options, shape
+from agentgym_rtmc.signatures.shell_words import Place, argument, expand_braces, merge, read_options, shape
 
-_IDLE = {"true", ":", "pwd", "sleep", "clear", "wait", "date", "whoami", "hostname"}
+_IDLE = {"true", ":", "pwd", "clear", "date", "whoami", "hostname"}
+_WAITING = {"sleep", "wait"}
+_SUBMITTING = re.compile(r"COMPLETE_TASK_AND_SUBMIT|MINI_SWE_AGENT_FINAL_OUTPUT")
 _WITHOUT_EFFECT = {"PAGER", "GIT_PAGER", "TERM", "NO_COLOR", "LESS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE",
                    "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_PROGRESS_BAR", "PYTHONIOENCODING", "FORCE_COLOR"}  # fmt: skip
 _SHELLS = {"bash", "sh"}
@@ -87,6 +89,14 @@ def simple_operation(
         if not piped and to.out in (None, "null"):
             return idle()
     text = fixed_input(to.stdin, place)
+    # Whatever shows the whole of a fixed text is `cat`.
+    if content is None and text is not None and not assignments:
+        again = _handled(head, words[1:], place)
+        if again is not None and again.view == View(()):
+            return simple_operation("cat", words[:1], assignments, redirects, place, piped)
+    teed = tee_target(words, redirects) if text is not None else None
+    if teed is not None and text is not None:
+        return writing(text, *teed, place)
     is_python = PYTHON.fullmatch(head) is not None
     if is_python and text is not None and len(words) <= 2 and all(w.literal == "-" for w in words[1:]):
         operation = python_code(text, place)
@@ -104,6 +114,17 @@ def simple_operation(
         operation = found
     operation = _with_environment(operation, assignments, place)
     return redirected(operation, redirects, place, piped)
+
+
+def tee_target(words: tuple[Word, ...], redirects: tuple[Redirect, ...]) -> tuple[Word, bool] | None:
+    """The one file that `tee` writes, and whether it appends; None for anything else."""
+    if not words or words[0].literal != "tee" or isinstance(streams(redirects).out, Word):
+        return None
+    operands = [word for word in words[1:] if not shape(word).startswith("-")]
+    options = {shape(word) for word in words[1:]} - {shape(word) for word in operands}
+    if len(operands) != 1 or not options <= {"-a", "--append"}:
+        return None
+    return operands[0], bool(options)
 
 
 def _handled(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
@@ -226,6 +247,8 @@ def _builtin(head: str, words: tuple[Word, ...], node: Simple, place: Place) -> 
     """Commands of the shell itself; None if this is none of them."""
     if head in _IDLE and not any(r.operator != "<" and isinstance(streams((r,)).out, Word) for r in node.redirects):
         return [] if not node.assignments else [idle()]
+    if head in _WAITING and not node.redirects and not place.jobs:
+        return []
     if head in ("cd", "pushd", "popd"):
         target = words[0].literal if words else "~"
         if head == "popd":
@@ -249,15 +272,13 @@ def _builtin(head: str, words: tuple[Word, ...], node: Simple, place: Place) -> 
             place.exported.pop(word.literal or "", None)
         return [Operation("other", Line(" ".join(["unset", *map(word_text, words)])), detail="unset")]
     if head in ("echo", "printf") and not any(isinstance(streams((r,)).out, Word) for r in node.redirects):
+        if words and _SUBMITTING.search(words[0].literal or ""):
+            return [Operation("finish", Line(" ".join([head, *map(word_text, words)])), certain=True)]
         if all(_harmless(word) for word in words):
-            return [idle(" ".join([head, *map(word_text, words)]))] if _announces(words) else []
+            return []
         operation = Operation("say", Line(" ".join([head, *map(word_text, words)])), reads=True, certain=True)
         return [redirected(operation, node.redirects, place)]
     return None
-
-
-def _announces(words: tuple[Word, ...]) -> bool:
-    return False
 
 
 def _harmless(word: Word) -> bool:

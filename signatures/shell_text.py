@@ -109,7 +109,7 @@ def word_text(word: Word, head: bool = False) -> str:
             return "'" + literal.replace("'", "'\"'\"'") + "'"
         return quote(literal)
     out = ""
-    for part in word.parts:
+    for index, part in enumerate(word.parts):
         if part.kind == "text":
             out += quote(part.text)
         elif part.kind == "glob":
@@ -118,6 +118,11 @@ def word_text(word: Word, head: bool = False) -> str:
             inner = part.text
             if part.script is not None:
                 inner += _closed(render(part.script)) + ")"
+            following = word.parts[index + 1] if index + 1 < len(word.parts) else None
+            if following is not None and not part.quoted and re.fullmatch(r"\$\w+", inner):
+                inner = (
+                    f"${{{inner[1:]}}}" if following.text[:1].isalnum() or following.text[:1] in ("_", "[") else inner
+                )
             out += f'"{inner}"' if part.quoted else inner
     return out
 

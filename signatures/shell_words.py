@@ -26,6 +26,7 @@ class Place:
     exported: dict[str, str] = field(default_factory=dict)
     previous: str | None = ""
     errexit: bool = False
+    jobs: bool = False
 
     def copy(self) -> Place:
         """Copy, for a subshell."""
@@ -145,6 +146,14 @@ def quote_path(word: Word) -> str:
     """Write a path so that it is not taken for an option."""
     text = word_text(word)
     return f"./{text}" if text.startswith("-") and text != "-" else text
+
+
+def argument(word: Word, place: Place) -> str:
+    """An argument of a program: the root's own path and a leading `./` say nothing."""
+    literal = word.literal
+    if literal is None or not literal.startswith(("./", place.root.rstrip("/") + "/")):
+        return word_text(word)
+    return place.path_text(word)
 
 
 def shape(word: Word) -> str:
@@ -300,6 +309,8 @@ def read_options(
                     index += 1
                 options.append((letter, rest))
                 break
+            if not (letter.isascii() and letter.isalnum()):
+                return None
             options.append((letter, None))
     return Options(tuple(options), tuple(operands))
 

@@ -111,8 +111,8 @@ def _editor(name: str, path: str | None, arguments: Mapping[str, Any], place: Pl
         return None
     told = {key: value for key, value in arguments.items() if key not in (*_PATHS, "command")}
     detail = json.dumps(told, sort_keys=True, ensure_ascii=False)
-    line = Line(f"{name} {target} {detail}")
-    return (Operation(category, line, (path,), detail=f"{name} {detail}", silent=True),)  # type: ignore[arg-type]
+    text = Line(f"{name} {target} {detail}")
+    return (Operation(category, text, (path,), detail=f"{name} {detail}", silent=True),)  # type: ignore[arg-type]
 
 
 def _search(name: str, path: str | None, arguments: Mapping[str, Any], root: str) -> tuple[Operation, ...] | None:

@@ -1,0 +1,1 @@
+"""Readers of episodes that other programs recorded."""
