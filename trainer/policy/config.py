@@ -18,7 +18,7 @@ class TinyConfig(Settings):
     heads: int = Field(4, ge=1, description="query heads; they divide the width")
     key_value_heads: int = Field(2, ge=1, description="key/value heads; they divide the query heads")
     intermediate_size: int = Field(384, ge=16, description="width of the gated feed-forward layer")
-    context: int = Field(512, ge=32, description="most tokens a conversation may hold")
+    context: int = Field(768, ge=32, description="most tokens a conversation may hold")
     vocabulary: int = Field(640, ge=272, description="tokens, the 256 bytes and the 5 control tokens included")
     phrases: int = Field(24, ge=0, description="tokens kept for what agents write again and again")
     tied: bool = Field(False, description="share the embedding with the output layer")

@@ -69,11 +69,10 @@ def with_ids(
     return episode.model_copy(update={"turns": tuple(turns)})
 
 
-def texts_of(episode: Episode) -> tuple[list[str], list[str]]:
-    """All texts of an episode, and the agent's alone: what a tokenizer is trained on."""
-    said = [turn.text for turn in episode.turns]
-    heard = [turn.observation for turn in episode.turns]
-    return [episode.opening.system_prompt, episode.opening.observation, *said, *heard], said
+def texts_of(episode: Episode) -> list[str]:
+    """All texts of an episode: what a tokenizer is trained on."""
+    turns = [text for turn in episode.turns for text in (turn.text, turn.observation)]
+    return [episode.opening.system_prompt, episode.opening.observation, *turns]
 
 
 def sources_digest(env_id: str) -> str:

@@ -60,7 +60,7 @@ def load_model(
     chosen = pick_device(device)
     wanted = getattr(torch, dtype) if dtype != "auto" else (torch.float32 if chosen.type == "cpu" else "auto")
     try:
-        with _without_progress_bars():
+        with without_progress_bars():
             model = AutoModelForCausalLM.from_pretrained(
                 str(name), dtype=wanted, use_safetensors=True, **_source(name, trust_remote_code, offline)
             )
@@ -89,7 +89,7 @@ def load_tokenizer(
 
 
 @contextmanager
-def _without_progress_bars() -> Iterator[None]:
+def without_progress_bars() -> Iterator[None]:
     """Loading draws bars of its own across whatever the caller shows."""
     shown = hf_logging.is_progress_bar_enabled()
     hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]

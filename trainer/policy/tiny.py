@@ -6,6 +6,8 @@ tokenizer is byte-level: every text encodes and decodes back exactly. A turn cos
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from agentgym_rtmc.trainer.policy.config import TinyConfig
+from agentgym_rtmc.trainer.policy.hf import without_progress_bars
 
 PAD, SYSTEM, USER, AGENT, END = "<|pad|>", "<|system|>", "<|user|>", "<|agent|>", "<|end|>"
 
@@ -30,21 +33,24 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{- '<|agent|>' -}}{%- endif -%}"
 )
 
-# Digits stand alone, an operator or mark is one piece with the space before it, and a line break takes the next line's
-# indentation along: so a fragment of code has the same tokens in a listing, in an edit and in a complaint.
+# A digit, a word, an operator or a mark is a piece of its own with the space before it, and a line break takes the next
+# line's indentation along: so a fragment of code has the same tokens in a listing, in an edit and in a complaint.
 _OPERATORS = r"\*\*=?|//=?|<<|>>|->|&&|\|\||:=|[<>=!+\-*/%&|^]="
-_PIECES = rf"\d| ?[^\W\d]+| ?(?:{_OPERATORS})| ?[^\s\w]|\n+ *|\s+?(?=\S|$)|\s"
+_PIECES = rf" ?\d| ?[^\W\d]+| ?(?:{_OPERATORS})| ?[^\s\w]|\n+ *|\s+?(?=\S|$)|\s"
+
+_LONGEST_PHRASE = 64
+_TAKEN = -1
 
 
-def train_tokenizer(
-    texts: Iterable[str], config: TinyConfig, agent_texts: Sequence[str] = ()
-) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE tokenizer; `agent_texts` (actions) yield the phrases. Deterministic in its input."""
-    size = config.vocabulary - config.phrases
-    base = _train_bpe(texts, size)
-    tokenizer = _wrapped(base)
-    for phrase in find_phrases(agent_texts, tokenizer, config.phrases):
-        base.add_tokens([AddedToken(phrase, normalized=False)])
+def train_tokenizer(texts: Sequence[str], config: TinyConfig) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE tokenizer and give it phrases. Deterministic in its input."""
+    # A text that occurs n times counts √n times: else what all episodes repeat would take up the vocabulary.
+    damped = [text for text, times in Counter(texts).items() for _ in range(math.isqrt(times))]
+    rough = _train_bpe(damped, config.vocabulary - config.phrases)
+    phrases = find_phrases(texts, _wrapped(rough), config.phrases)
+    # What the phrases leave over goes to more merges; the ones before stay the same.
+    base = _train_bpe(damped, config.vocabulary - len(phrases))
+    base.add_tokens([AddedToken(phrase, normalized=False) for phrase in phrases])
     return _wrapped(base)
 
 
@@ -84,18 +90,23 @@ def find_phrases(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, count
 
     A phrase is set wording, not content: it occurs in at least one text in twenty, has two words or more and no digit.
     """
-    sample = Counter(texts)
-    rows = [(tokenizer.encode(text, add_special_tokens=False), times) for text, times in sample.items()]
+    rows = [(tokenizer.encode(text, add_special_tokens=False), times) for text, times in Counter(texts).items()]
     spelled = {i: str(tokenizer.decode([i])).strip() for i in range(len(tokenizer))}
-    digits = {i for i, text in spelled.items() if text.isdigit()} | {-1}
+    barred = {i for i, text in spelled.items() if text.isdigit()} | {_TAKEN}
     words = {i for i, text in spelled.items() if text.isalpha()}
     chosen: list[str] = []
     while len(chosen) < count:
+        pairs: Counter[tuple[int, int]] = Counter()
+        for ids, times in rows:
+            for pair in itertools.pairwise(ids):
+                pairs[pair] += times
+        # No run is commoner than its rarest pair, so only chains of common pairs need counting.
+        common = {pair for pair, n in pairs.items() if n * 20 >= len(texts) and not barred.intersection(pair)}
         uses: Counter[tuple[int, ...]] = Counter()
         for ids, times in rows:
             for start in range(len(ids)):
-                for stop in range(start + 1, min(len(ids), start + 24) + 1):
-                    if ids[stop - 1] in digits:
+                for stop in range(start + 2, min(len(ids), start + _LONGEST_PHRASE) + 1):
+                    if (ids[stop - 2], ids[stop - 1]) not in common:
                         break
                     uses[tuple(ids[start:stop])] += times
         savings = {
@@ -112,12 +123,12 @@ def find_phrases(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, count
 
 
 def _cut(ids: list[int], run: list[int]) -> list[int]:
-    """Replace every occurrence of a run by -1, a token that is in no phrase."""
+    """Replace every occurrence of a run by a mark that is in no phrase."""
     out: list[int] = []
     i = 0
     while i < len(ids):
         if ids[i : i + len(run)] == run:
-            out.append(-1)
+            out.append(_TAKEN)
             i += len(run)
         else:
             out.append(ids[i])
@@ -150,5 +161,6 @@ def build_model(config: TinyConfig, tokenizer: PreTrainedTokenizerFast, seed: in
 
 def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
     """Write weights (safetensors), configuration, tokenizer and chat template as transformers does."""
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with without_progress_bars():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)

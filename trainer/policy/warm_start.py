@@ -36,7 +36,7 @@ from agentgym_rtmc.trainer.policy.tiny import build_model, save_policy, train_to
 from agentgym_rtmc.trainer.rollout import EnvFactory
 
 _EPISODES, _REPORT = "demonstrations.jsonl", "warm_start.json"
-_TOKENIZER_EPISODES = 1500
+_TOKENIZER_EPISODES = 400
 
 
 class Report(Protocol):
@@ -159,10 +159,8 @@ def teach(
     if not lessons or not exam:
         raise ConfigError("a warm start needs demonstrations of at least two tasks, one of them kept out")
 
-    spoken = [texts_of(episode) for episode in lessons[:_TOKENIZER_EPISODES]]
-    tokenizer = train_tokenizer(
-        (text for texts, _ in spoken for text in texts), model_config, [text for _, said in spoken for text in said]
-    )
+    texts = [text for episode in lessons[:_TOKENIZER_EPISODES] for text in texts_of(episode)]
+    tokenizer = train_tokenizer(texts, model_config)
     dialogue = Chat(tokenizer)
     rows, cut = _rows(lessons, dialogue, model_config.context, config, observation_role)
     exam_rows, _ = _rows(exam, dialogue, model_config.context, config, observation_role)
@@ -237,7 +235,7 @@ def _train(
         optimizer.step()
         losses.append(loss.item())
         figures = {"loss": float(np.mean(losses[-50:]))}
-        if (step + 1) % max(1, len(batches) // 5) == 0:
+        if step + 1 == len(batches) or (step + 1) % -(-len(batches) // 5) == 0:
             figures["heldout_loss"] = token_loss(model, exam, config.batch_tokens)
         report("supervised start", step + 1, len(batches), **figures)
     model.train(False)

@@ -42,7 +42,7 @@ def test_fragments_of_code_have_the_same_tokens_everywhere(tokenizer: Tokenizer)
     listing = tokens("    if a <= b:\n        return a - 1\n")
     for fragment in (" <=", " -", "1", "return", "\n        "):
         assert fragment in listing or f" {fragment}" in listing
-    assert tokens("12/34") == ["1", "2", "/", "3", "4"]
+    assert tokens("f 12/34") == ["f", " 1", "2", "/", "3", "4"]
 
 
 def test_a_turn_costs_three_tokens(tokenizer: Tokenizer) -> None:
@@ -65,7 +65,7 @@ def test_phrases_shorten_what_is_said_often(tokenizer: Tokenizer) -> None:
     actions = [f"git checkout -q . && sed -zi 's| {x}|y|{n}' m.py" for x in "abcdefgh" for n in range(9)]
     config = TinyConfig(phrases=6)
     plain = train_tokenizer(actions, TinyConfig(phrases=0))
-    phrased = train_tokenizer(actions, config, actions)
+    phrased = train_tokenizer(actions, config)
     assert len(phrased) <= config.vocabulary
     found = find_phrases(actions, plain, 6)
     assert found and all(not any(c.isdigit() for c in phrase) for phrase in found)
@@ -73,7 +73,7 @@ def test_phrases_shorten_what_is_said_often(tokenizer: Tokenizer) -> None:
     assert lengths[1] < lengths[0] / 2
     assert phrased.decode(phrased.encode(actions[0])) == actions[0]
     # The same input gives the same tokenizer.
-    again = train_tokenizer(actions, config, actions)
+    again = train_tokenizer(actions, config)
     assert again.backend_tokenizer.to_str() == phrased.backend_tokenizer.to_str()
     assert find_phrases([], plain, 6) == []
 
