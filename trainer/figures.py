@@ -52,7 +52,9 @@ def learning_curve(
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
         from matplotlib.style import context
+        from matplotlib.ticker import MaxNLocator
     except ModuleNotFoundError as error:
         raise missing_extra(error) or error from error
 
@@ -70,7 +72,9 @@ def learning_curve(
 
     with context(STYLE):
         lines = max(1, math.ceil(len(panels) / 2))
-        figure = Figure(figsize=(9, 2.9 * lines + (0.3 if title else 0)), layout="constrained")
+        figure = Figure(
+            figsize=(9, 2.9 * lines + (0.3 if title else 0)), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
+        )
         FigureCanvasAgg(figure)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=11)
@@ -78,8 +82,8 @@ def learning_curve(
             axes = figure.add_subplot(lines, 2, number)
             axes.set_title(heading)
             axes.set_xlabel("update")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
             draw(axes)
-        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
         figure.savefig(str(path), dpi=150)
 
 
@@ -92,7 +96,9 @@ def moving_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]
     at = np.arange(len(values))
     low, high = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
     total = (counts[high] - counts[low]).astype(np.float64)
-    return np.divide(sums[high] - sums[low], total, out=np.full(len(values), np.nan), where=total > 0)
+    means = np.full(len(values), np.nan)
+    np.divide(sums[high] - sums[low], total, out=means, where=total > 0)
+    return means
 
 
 def _training(axes: Any, rows: Sequence[Row], success: str) -> None:
@@ -168,7 +174,9 @@ def _trend(axes: Any, rows: Sequence[Row], values: NDArray[np.float64], colour: 
     window = max(1, len(updates) // 12) | 1
     if window > 1:
         axes.plot(updates, values, color=colour, alpha=0.3, linewidth=1)
-    axes.plot(updates, moving_mean(values, window), color=colour, linewidth=1.8, label=label)
+    axes.set_xlim(updates.min() - 0.5, updates.max() + 0.5)
+    dot = "o" if len(updates) < 4 else None
+    axes.plot(updates, moving_mean(values, window), color=colour, linewidth=1.8, marker=dot, markersize=4, label=label)
 
 
 def _share(axes: Any) -> None:
