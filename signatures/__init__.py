@@ -12,13 +12,26 @@ from agentgym_rtmc.signatures.base import (
     registered_signatures,
 )
 
-register_signature("operations", "agentgym_rtmc.signatures.operations:OperationsSignature")
-register_signature("edits", "agentgym_rtmc.signatures.edits:EditsSignature")
-register_signature("workspace", "agentgym_rtmc.signatures.edits:workspace")
+for _name, _target in {
+    "operations": "operations:OperationsSignature",
+    "commands": "command_keys:CommandsSignature",
+    "edits": "edits:EditsSignature",
+    "workspace": "edits:workspace",
+    "test_outcomes": "outcome_state:TestOutcomesSignature",
+    "observation": "observation:ObservationSignature",
+    "tool_state": "tool_state:ToolStateSignature",
+    "compose": "compose:Composed",
+    "restrict": "compose:Restricted",
+    "chain": "compose:Chain",
+}.items():
+    register_signature(_name, f"agentgym_rtmc.signatures.{_target}")
 
 _LAZY = {
     "canonical_command": "agentgym_rtmc.signatures.shell_commands",
     "canonical_call": "agentgym_rtmc.signatures.tools",
+    "check_signature": "agentgym_rtmc.signatures.checks",
+    "levels_of": "agentgym_rtmc.signatures.compose",
+    "read_outcomes": "agentgym_rtmc.signatures.test_outcomes",
 }
 
 

@@ -111,9 +111,14 @@ def registered_signatures() -> list[str]:
 def make_signature(name: str, **parameters: Any) -> Signature[Any]:
     """Build a signature from a registered name or `module:name`.
 
-    The target may be a signature class or factory (called with `parameters`), or a plain history function
-    `(opening, turns) -> key` when it takes exactly those two arguments and no parameters are given.
+    Names joined by `+` are composed: `"edits + test_outcomes"`. The target may be a signature class or factory (called
+    with `parameters`), or a plain history function `(opening, turns) -> key` when it takes exactly those two arguments
+    and no parameters are given.
     """
+    if "+" in name:
+        if parameters:
+            raise RegistrationError(f"{name!r} takes no parameters; write compose = with a table for each part instead")
+        return make_signature("compose", parts=[part.strip() for part in name.split("+")])
     if name not in _REGISTRY and ":" not in name:
         raise RegistrationError(
             f"no signature {name!r}{nearest(name, _REGISTRY)}; or name your own as 'module:function'"

@@ -6,23 +6,24 @@ and passed tests). Action: `category[:scope]@target[:ok|error]`, several operati
 
 Invariants:
 - A file taken back (`git checkout -- f`) loses its edits from the record: a reverted edit meets the start again.
-- Linear: a turn costs time in its own operations; a file's part of the state key is digested when it changes, and the
-  key is the sum of those digests, so its cost does not grow with the record.
+- Linear: a turn costs time in its own operations; the state key is a sum of digests that is kept up as the record
+  grows, so its cost does not.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from agentgym_rtmc.episodes import Opening, Turn
 from agentgym_rtmc.errors import SignatureError
+from agentgym_rtmc.signatures.command_keys import bounded
+from agentgym_rtmc.signatures.digests import short_digest
+from agentgym_rtmc.signatures.growing import GrowingSet
 from agentgym_rtmc.signatures.shell_commands import DEFAULT_ROOT
 from agentgym_rtmc.signatures.shell_operations import Operation
+from agentgym_rtmc.signatures.test_outcomes import outcome_key
 from agentgym_rtmc.signatures.tools import read_call
 
 Level = Literal["exact", "bucket", "file"]
@@ -30,20 +31,15 @@ BUCKET = 100
 """Lines per bucket of a partial view."""
 _MASK = (1 << 64) - 1
 _EDITS = ("C", "M", "I", "D")
-
-
-def short_digest(value: Any, length: int = 12) -> str:
-    """Digest a JSON value into `length` hexadecimal digits; equal values have equal digests on every machine."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()[:length]
+"""First letters of marks that a revert takes away (created files stay)."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What has been done. `files`: path -> marks; `sum` combines the digests of all files (order does not matter)."""
+    """What has been done, as (path, mark) pairs: looked at, and edited. `tests` is the last test outcome."""
 
-    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    sum: int = 0
+    seen: GrowingSet = field(default_factory=GrowingSet)
+    edits: GrowingSet = field(default_factory=GrowingSet)
     tests: str = ""
 
 
@@ -81,35 +77,33 @@ class OperationsSignature:
         if not turn.calls:
             return "unparsed"
         names = [self._name(operation) for operation in self._operations(turn)]
-        key = "+".join(dict.fromkeys(names)) or "think"
-        if len(key) > 200:
-            key = f"{key[:160]}…{short_digest(key)}"
+        key = bounded("+".join(dict.fromkeys(names)) or "think")
         return key + (f":{outcome_of(turn)}" if self._outcome else "")
 
     def advance(self, state: Record, turn: Turn) -> Record:
         """Add the turn's operations."""
-        files = dict(state.files)
-        total = state.sum
-        touched: set[str] = set()
+        seen, edits = state.seen, state.edits
+        ran = "tests" in turn.info
         for operation in self._operations(turn):
             if operation.category == "revert":
-                for path in _covered(operation.paths, files):
-                    files[path] = frozenset(m for m in files[path] if not m.startswith(_EDITS) or m == "C")
-                    touched.add(path)
+                kept = [pair for pair in edits if pair[1].startswith("C") or not _covered(pair[0], operation.paths)]
+                edits = GrowingSet.of(kept)
                 continue
+            ran = ran or operation.category in ("test", "execute", "other")
             mark = self._mark(operation)
-            if mark:
-                for path in operation.paths or (".",):
-                    files[path] = files.get(path, frozenset()) | {mark}
-                    touched.add(path)
-        for path in touched:
-            total = (total - _digest(path, state.files.get(path)) + _digest(path, files.get(path))) & _MASK
-        tests = tests_of(turn) if self._tests else ""
-        return replace(state, files=files, sum=total, tests=tests or state.tests)
+            for path in (operation.paths or (".",)) if mark else ():
+                if mark.startswith(_EDITS):
+                    edits = edits.with_item((path, mark))
+                else:
+                    seen = seen.with_item((path, mark))
+        # Only counts, as in the table; which tests failed is the business of `test_outcomes`.
+        tests = outcome_key(turn).partition(":")[0] if self._tests and ran else ""
+        return Record(seen, edits, tests or state.tests)
 
     def state_key(self, state: Record) -> str:
         """Return the digest of the record; `start` before anything is known."""
-        key = f"{state.sum:016x}" if state.sum else "start"
+        total = (state.seen.total + state.edits.total) & _MASK
+        key = f"{total:016x}" if total else "start"
         return f"{key}/{state.tests}" if state.tests else key
 
     def _operations(self, turn: Turn) -> list[Operation]:
@@ -176,28 +170,8 @@ def _view_scope(operation: Operation, size: int) -> str:
     return ",".join(dict.fromkeys(out))
 
 
-def _digest(path: str, marks: frozenset[str] | None) -> int:
-    if not marks:
-        return 0
-    text = "\0".join([path, *sorted(marks)])
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest())
-
-
-def _covered(paths: tuple[str, ...], files: Mapping[str, frozenset[str]]) -> list[str]:
-    return [f for f in files if any(p == "." or f == p or f.startswith(p.rstrip("/") + "/") for p in paths)]
-
-
-def tests_of(turn: Turn) -> str:
-    """The turn's failed and passed counts as `f<failed>p<passed>`, from `info["tests"]`; "" where no test ran."""
-    given = turn.info.get("tests")
-    if given is None:
-        return ""
-    if isinstance(given, Mapping):
-        counts = [given.get(name) for name in ("failed", "passed")]
-        numbers = [len(c) if isinstance(c, list) else c for c in counts]
-        if all(isinstance(n, int) for n in numbers):
-            return f"f{numbers[0]}p{numbers[1]}"
-    return short_digest(given, 8)
+def _covered(path: str, folders: tuple[str, ...]) -> bool:
+    return any(folder == "." or path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
 _ERROR = re.compile(
