@@ -33,7 +33,9 @@ from agentgym_rtmc.trainer.learner.checkpoint import Checkpoint, load_latest, sa
 from agentgym_rtmc.trainer.learner.learner import Learner
 from agentgym_rtmc.trainer.metrics import MetricsWriter, read_metrics
 from agentgym_rtmc.trainer.order import shuffled, tasks_of_update
+from agentgym_rtmc.trainer.policy.base import Policy
 from agentgym_rtmc.trainer.policy.factory import make_policy
+from agentgym_rtmc.trainer.policy.tokens import TokenPolicy
 from agentgym_rtmc.trainer.progress import Progress
 from agentgym_rtmc.trainer.rollout import EnvFactory, Rollout, plan_groups
 from agentgym_rtmc.trainer.run_folder import RunFolder, replace_text
@@ -76,6 +78,7 @@ def train(config: TrainConfig, folder: RunFolder, progress: Progress) -> TrainRe
             model_path=checkpoint.model_path if checkpoint else None,
             trainable=True,
         )
+        assert isinstance(policy, TokenPolicy)  # what `trainable` promises
         stack.callback(policy.close)
         learner = Learner(policy.model, config.learner)
         position = resume(folder, checkpoint, learner) if checkpoint else Position()
@@ -106,7 +109,7 @@ def train(config: TrainConfig, folder: RunFolder, progress: Progress) -> TrainRe
             return {"update": update, **result.row()}
 
         before = test(0)
-        policy.set_version(position.update)
+        policy.sampler.weights_changed(position.update)
         progress.phase(f"training with {config.credit.estimator}", config.loop.updates)
         progress.update(position.update)
         while position.update < config.loop.updates:
@@ -128,7 +131,7 @@ def train(config: TrainConfig, folder: RunFolder, progress: Progress) -> TrainRe
                 groups, signature, config.credit, position.memory, mask_length=config.learner.mask_length
             )
             figures = learner.update(batch.rows, batch.counts)
-            policy.set_version(update)
+            policy.sampler.weights_changed(update)
 
             position = Position(update, position.episodes + len(plans), batch.memory)
             figures |= batch.figures | episode_figures(episodes, config.evaluation.success_reward)
@@ -148,12 +151,9 @@ def train(config: TrainConfig, folder: RunFolder, progress: Progress) -> TrainRe
                 progress.update(update)
         after = test(position.update)
 
-    curve = draw(folder)
-    result = TrainResult(
-        folder.path, position.update, position.episodes, time.monotonic() - started, before, after, curve
-    )
-    replace_text(folder.result, json.dumps({"before": before, "after": after, "seconds": result.seconds}, indent=2))
-    return result
+    seconds = time.monotonic() - started
+    replace_text(folder.result, json.dumps({"before": before, "after": after, "seconds": seconds}, indent=2))
+    return TrainResult(folder.path, position.update, position.episodes, seconds, before, after, draw(folder))
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def resume(folder: RunFolder, checkpoint: Checkpoint, learner: Learner) -> Posit
     return position
 
 
-def save(folder: RunFolder, config: TrainConfig, learner: Learner, policy: Any, position: Position) -> None:
+def save(folder: RunFolder, config: TrainConfig, learner: Learner, policy: TokenPolicy, position: Position) -> None:
     """Write a checkpoint that `resume` can continue from."""
     state = {
         "position": {"update": position.update, "episodes": position.episodes, "memory": position.memory},
@@ -185,8 +185,8 @@ def save(folder: RunFolder, config: TrainConfig, learner: Learner, policy: Any, 
 
 def env_factory(config: EnvConfig) -> EnvFactory:
     """Return a function that makes one environment."""
-    find_env(config.id)
-    return partial(gymnasium.make, config.id, **config.options)
+    entry_id = config.id if ":" in config.id else find_env(config.id).id
+    return partial(gymnasium.make, entry_id, **config.options)
 
 
 def set_threads(threads: int) -> None:
@@ -198,7 +198,7 @@ def set_threads(threads: int) -> None:
 
 
 def evaluate_with_progress(
-    config: TrainConfig, make_env: EnvFactory, policy: Any, tasks: Sequence[Task], progress: Progress, name: str
+    config: TrainConfig, make_env: EnvFactory, policy: Policy, tasks: Sequence[Task], progress: Progress, name: str
 ) -> Evaluation:
     """Evaluate with a bar that shows the pass rate so far."""
     total = len(tasks) * config.evaluation.samples

@@ -72,6 +72,17 @@ class RolloutStats:
         """Turns of all episodes by wall clock."""
         return self.turns / self.seconds if self.seconds else 0.0
 
+    def figures(self) -> dict[str, float]:
+        """The figures of a metrics line."""
+        return {
+            "rollout_seconds": self.seconds,
+            "sampling_seconds": self.sampling_seconds,
+            "turns_per_second": self.turns_per_second,
+            "episodes_retried": self.retried,
+            "episodes_invalid": self.invalid,
+            "forks": self.forks,
+        }
+
 
 @dataclass
 class _Running:
