@@ -111,8 +111,8 @@ def number(major: Ints, minor: Ints) -> tuple[Ints, Ints]:
     minor, span = _from_zero(minor, int(major.max()) + 1)
     key = major * span + minor
     order = np.argsort(key, kind="stable")
-    new = _changes(key[order])
-    return _scattered(order, np.cumsum(new) - 1), major[order[new]]
+    heads = np.flatnonzero(_changes(key[order]))
+    return _scattered(order, _ranks(heads, len(key))), major[order[heads]]
 
 
 def number_pairs(group: Ints, state: Ints, action: Ints, episode: Ints) -> tuple[Ints, Ints, Ints, Ints, Bools]:
@@ -129,15 +129,17 @@ def number_pairs(group: Ints, state: Ints, action: Ints, episode: Ints) -> tuple
     key *= actions
     key += action
     order = np.argsort(key, kind="stable")
-    key = key[order]
-    new_pair = _changes(key)
-    new_state = _changes(key // actions)
-    state_rank, pair_rank = np.cumsum(new_state) - 1, np.cumsum(new_pair) - 1
+    new_pair = _changes(key[order])
+    heads = np.flatnonzero(new_pair)
+    of_head = key[order[heads]] // actions
+    state_heads = np.flatnonzero(_changes(of_head))
+    state_of = _ranks(state_heads, len(heads))
+    pair = _ranks(heads, len(key))
     return (
-        _scattered(order, state_rank),
-        group[order[new_state]],
-        _scattered(order, pair_rank),
-        state_rank[new_pair],
+        _scattered(order, state_of[pair]),
+        group[order[heads[state_heads]]],
+        _scattered(order, pair),
+        state_of,
         _scattered(order, new_pair | _changes(episode[order])),
     )
 
@@ -158,6 +160,11 @@ def _changes(ordered: Ints) -> Bools:
     new[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
     return new
+
+
+def _ranks(heads: Ints, size: int) -> Ints:
+    """How many heads lie at or before each position, less one. Shapes: (nodes,) -> (size,)."""
+    return np.repeat(np.arange(len(heads)), np.diff(heads, append=size))
 
 
 def _scattered(order: Ints, values: NDArray[T]) -> NDArray[T]:

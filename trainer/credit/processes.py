@@ -94,7 +94,8 @@ class Process:
 
 def _drawn(rng: np.random.Generator, cumulative: Floats) -> Ints:
     """One column index per row of cumulative probabilities."""
-    return np.minimum((rng.random(len(cumulative))[:, None] > cumulative).sum(axis=1), cumulative.shape[1] - 1)
+    drawn = (rng.random(len(cumulative))[:, None] > cumulative).sum(axis=1, dtype=np.int64)
+    return np.minimum(drawn, cumulative.shape[1] - 1).astype(np.int64, copy=False)
 
 
 def corridor(length: int = 6) -> Process:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, cast
 
@@ -78,7 +79,7 @@ class Estimator:
         """First line of the docstring."""
         return (inspect.getdoc(self.function) or self.name).splitlines()[0]
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, Any]:
         """Keyword parameters and their defaults (`inspect.Parameter.empty` where one is required)."""
         return {
@@ -97,7 +98,7 @@ class Estimator:
         if missing:
             raise CreditError(f"estimator {self.name!r} needs {', '.join(missing)}")
 
-    @property
+    @cached_property
     def has_memory(self) -> bool:
         """Whether it takes a `memory`."""
         return "memory" in inspect.signature(self.function).parameters

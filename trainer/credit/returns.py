@@ -30,14 +30,27 @@ def discounted_sums(values: Floats, left: Ints, gamma: float) -> Floats:
     left: (steps,) number of steps from this one to the episode's last, inclusive.
     By doubling: after k rounds each entry covers 2^k steps, so the cost does not depend on how lengths are spread.
     """
+    last = left == 1
+    if np.count_nonzero(values) == np.count_nonzero(values[last]):  # outcomes only: no sum to take
+        return _outcome_discounted(values, left, last, gamma)
     sums = values.astype(np.float64, copy=True)
-    longest = int(left.max()) if len(left) else 0
+    longest = int(left.max())
     shift, factor = 1, gamma
     while shift < longest:
         later = sums[shift:] * factor
         later *= left[:-shift] > shift
         sums[:-shift] += later
         shift, factor = 2 * shift, factor * factor
+    return sums
+
+
+def _outcome_discounted(values: Floats, left: Ints, last: Bools, gamma: float) -> Floats:
+    """The same where only the last step of an episode carries a value."""
+    ends = np.flatnonzero(last)
+    lengths = np.diff(ends, prepend=-1)
+    sums = np.repeat(values[ends], lengths)
+    if gamma != 1.0 and len(left):
+        sums *= (gamma ** np.arange(left.max(), dtype=np.float64))[left - 1]
     return sums
 
 

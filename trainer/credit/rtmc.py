@@ -70,8 +70,12 @@ def rtmc(
     if prior_strength:
         total += prior_strength * prior_values(tree, gains, gamma, prior, leave_one_out)
         n += prior_strength
-    q = pairs.total / np.maximum(pairs.n, 1.0)
-    advantages = np.where(n > 0, q[tree.pairs.ids] - total / np.where(n > 0, n, 1.0), 0.0)
+    nobody = np.flatnonzero(n == 0)  # no prior, and no other visitor
+    n[nobody] = 1.0
+    total /= n
+    advantages = (pairs.total / np.maximum(pairs.n, 1.0))[tree.pairs.ids]
+    advantages -= total
+    advantages[nobody] = 0.0
     skipped = 0
     if skip_zero_variance:
         kept = varied(tree)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from agentgym_rtmc.episodes import EpisodeGroup
     from agentgym_rtmc.signatures.base import Signature
 
-CHUNK_STEPS = 1 << 16
-"""Steps worked on at once (whole groups, so possibly more): small enough for the processor's caches."""
+CHUNK_STEPS = 1 << 13
+"""Steps worked on at once (whole groups, so possibly more): arrays stay in the caches and off fresh memory pages."""
 
 
 @dataclass(frozen=True, eq=False)
