@@ -8,6 +8,7 @@ from typing import Protocol
 from agentgym_rtmc.environments.sandbox.base import SandboxSpec
 from agentgym_rtmc.environments.sandbox.process import Launch
 from agentgym_rtmc.environments.sandbox.root import ENVIRONMENT
+from agentgym_rtmc.environments.sandbox.root_sources import FIRST_SHELL
 
 HOST_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 """Environment of the programs that set a sandbox up; nothing else of the host's is handed to them."""
@@ -17,7 +18,7 @@ RUN_AND_EXIT = '(exec "$@") 2>&9 9>&-; exit $?'
 
 Its own descriptor 2 must be closed and 9 be the command's: shells like to remark on how a command died.
 """
-FIRST_PROCESS = ("/bin/sh", "-c", f"exec 9>&2 2>&-; {RUN_AND_EXIT}", "sh")
+FIRST_PROCESS = (f"/{FIRST_SHELL}", "-c", f"exec 9>&2 2>&-; {RUN_AND_EXIT}", "sh")
 
 
 class Backend(Protocol):

@@ -35,7 +35,7 @@ class SandboxSpec(BaseModel):
     isolation: Literal["auto", "bubblewrap", "unshare", "none"] = "auto"
     """Back end; `auto` takes the first that works here. `none` does not isolate at all and warns."""
     root: Path | None = None
-    """Folder with the file system the agent sees; None takes the one built for this machine (`root.py`)."""
+    """A root folder as `root.ensure_root` makes them; None takes the one for this machine."""
     workdir: str = "/workspace"
     """Where the workspace appears inside, and where commands start."""
     timeout: Annotated[float, Field(gt=0)] = 10.0

@@ -1,7 +1,9 @@
 """Isolation by bubblewrap (`bwrap`): namespaces, a read-only root, no capabilities, a system-call filter.
 
 The first process in the namespaces is a shell of ours, not bubblewrap's own: with that, `bwrap` returns as soon as the
-agent's command ends, while what the command left in the background may still be dying and writing.
+agent's command ends, while what the command left in the background may still be dying and writing. For an ordinary
+user that shell is a process of the agent's own user, so it is one that cannot be traced (`root_sources.FIRST_SHELL`):
+it carries the parent-death signal, which the agent must not be able to take off it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class Bubblewrap:
     def __init__(self, spec: SandboxSpec, root: Path, folder: Path, workspace: Path) -> None:
         """See `Backend`. Raises SandboxUnavailableError where user namespaces are refused to root."""
         self._userns = userns.UserNamespace() if userns.needed() else None
-        self._filter = seccomp.filter_program()
+        self._filter = _file(folder / "seccomp.bpf", seccomp.filter_program())
         launchers = f"/{LAUNCHER_FOLDER}"
         options = [
             *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
@@ -55,20 +57,20 @@ class Bubblewrap:
             enter = ["nsenter", f"--user={self._userns.path}", "--"]
             ids = [f"--reuid={AGENT_UID}", f"--regid={AGENT_UID}", "--clear-groups", "--inh-caps=-all"]
             become = [f"{launchers}/setpriv", *ids, "--"]
-        # Handed over through a pipe, so that the agent's `ps` does not show the host's paths.
-        self._options = b"".join(word.encode() + b"\0" for word in options)
+        # Handed over in a file, so that the agent's `ps` does not show the host's paths.
+        self._options = _file(folder / "options", b"".join(word.encode() + b"\0" for word in options))
         self._before = [word.encode() for word in [*enter, PROGRAMS[0]]]
         self._after = [word.encode() for word in ["--", *FIRST_PROCESS, *become, *limits(spec, launchers)]]
 
     def launch(self, argv: list[bytes]) -> Launch:
         """See `Backend`. `bwrap` reports an exit code on its status pipe only if the command was really started."""
         status_read, status = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        options = _pipe_with(self._options)
-        passed = [status, options]
-        words = [*self._before, b"--json-status-fd", b"%d" % status, b"--args", b"%d" % options]
-        if self._filter is not None:
-            passed.append(_pipe_with(self._filter))
-            words += [b"--seccomp", b"%d" % passed[-1]]
+        words = [*self._before, b"--json-status-fd", b"%d" % status]
+        passed = [status]
+        for option, path in ((b"--args", self._options), (b"--seccomp", self._filter)):
+            if path is not None:
+                passed.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                words += [option, b"%d" % passed[-1]]
         return Launch(
             argv=[*words, *self._after, *argv],
             env=HOST_ENVIRONMENT,
@@ -82,16 +84,11 @@ class Bubblewrap:
             self._userns.close()
 
 
-def _pipe_with(contents: bytes) -> int:
-    """Read end of a pipe that holds `contents`, which must fit into the pipe's buffer."""
-    read, write = os.pipe2(os.O_CLOEXEC)
-    try:
-        os.set_blocking(write, False)
-        if os.write(write, contents) != len(contents):
-            raise OSError("the environment of a sandbox is too large")
-    finally:
-        os.close(write)
-    return read
+def _file(path: Path, contents: bytes | None) -> Path | None:
+    if contents is None:
+        return None
+    path.write_bytes(contents)
+    return path
 
 
 def _read_and_close(descriptor: int) -> bytes:

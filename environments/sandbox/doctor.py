@@ -86,7 +86,8 @@ def _space() -> Iterator[Check]:
     for name, folder in (("cache", root.cache_folder()), ("temporary folder", Path(tempfile.gettempdir()))):
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         free = shutil.disk_usage(existing).free
-        status = "ok" if free >= _NEEDED_BYTES else "missing"
-        yield Check(
-            f"space in the {name}", status, f"{free >> 20} MiB free in {folder}", _FREE_SPACE * (status != "ok")
-        )
+        detail = f"{free >> 20} MiB free in {folder}"
+        if free >= _NEEDED_BYTES:
+            yield Check(f"space in the {name}", "ok", detail)
+        else:
+            yield Check(f"space in the {name}", "missing", detail, _FREE_SPACE)

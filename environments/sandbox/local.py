@@ -6,6 +6,10 @@ background processes, /tmp and /dev/shm end with the command. The workspace is a
 Invariants:
 - The back end that is used has been tried on this machine in this process.
 - Nothing runs without isolation unless somebody asked for it in so many words, and then a warning is printed.
+
+Not promised: protection from bugs in the kernel; exact limits on memory and disk, which a watchdog measures every few
+hundredths of a second (a command may be past them for that long); a limit on memory that the kernel holds for sockets
+or, under `unshare`, for System V IPC; a limit on CPU but for each process's and the deadline.
 """
 
 from __future__ import annotations
@@ -50,11 +54,12 @@ _warned = False
 
 
 def why_not(name: str, root: Path) -> str:
-    """Try a back end for real, once per process; return why it does not work here, or an empty string."""
+    """Try a back end for real; return why it does not work here, or an empty string, which is remembered."""
     with _lock:
-        if (name, root) not in _tried:
-            _tried[name, root] = _try(name, root)
-        return _tried[name, root]
+        reason = _tried[name, root] if (name, root) in _tried else _try(name, root)
+        if not reason:
+            _tried[name, root] = ""
+        return reason
 
 
 def _try(name: str, root: Path) -> str:

@@ -92,8 +92,18 @@ def run(
     finally:
         for descriptor in launch.pass_fds:
             os.close(descriptor)
-    with _Run(process, launch, watchdog, output_bytes) as running:
-        return running.finish(timeout, stdin)
+    try:
+        with _Run(process, launch, watchdog, output_bytes) as running:
+            result = running.finish(timeout, stdin)
+    finally:
+        started = launch.started()
+    if not started and not result.note:
+        raise SandboxError(
+            f"the sandbox could not start a command or died under it (exit code {process.returncode}): "
+            f"{(result.stdout + result.stderr).strip()[-500:]}; "
+            "`agentgym-rtmc doctor` tells whether sandboxes work here"
+        )
+    return result
 
 
 class _Run:
@@ -131,12 +141,6 @@ class _Run:
         self._loop(deadline)
         self._drain()
         over = self._watchdog.disk() if not self._reason else None
-        if not self._launch.started() and not self._reason:
-            texts = " ".join(stream.text().strip() for stream in self._streams.values())
-            raise SandboxError(
-                f"the sandbox could not start a command or died under it (exit code {self._process.returncode}): "
-                f"{texts[-500:]}; `agentgym-rtmc doctor` tells whether sandboxes work here"
-            )
         return self._result(timeout, over)
 
     def _register(self, stdin: bytes | None) -> None:

@@ -28,10 +28,10 @@ from pathlib import Path
 
 from agentgym_rtmc.environments.sandbox import root_sources, tree
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID
-from agentgym_rtmc.environments.sandbox.root_sources import Sources
+from agentgym_rtmc.environments.sandbox.root_sources import FIRST_SHELL, Sources
 from agentgym_rtmc.errors import SandboxUnavailableError
 
-LAYOUT = 3
+LAYOUT = 5
 """Raise it when the same sources should give a different root."""
 JAIL = "r"
 """Name of the agent's root inside a root folder."""
@@ -43,7 +43,7 @@ KEEP_DAYS = 30
 
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/home/agent",
+    "HOME": "/tmp",
     "USER": "agent",
     "LOGNAME": "agent",
     "SHELL": "/bin/sh",
@@ -51,8 +51,9 @@ ENVIRONMENT = {
     "TZ": "UTC",
     "TERM": "dumb",
     "PAGER": "cat",
-    # Compiled files carry times and would make equal workspaces differ; hash order would make equal runs differ.
+    # Caches in the workspace would make equal workspaces differ; hash order would make equal runs differ.
     "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTEST_ADDOPTS": "-p no:cacheprovider",
     "PYTHONHASHSEED": "0",
     "PYTHONNOUSERSITE": "1",
     "GIT_EXEC_PATH": "/usr/lib/git-core",
@@ -66,10 +67,11 @@ ENVIRONMENT = {
 """Environment of every command in a root; `SandboxSpec.env` is added to it."""
 
 _ETC = {
-    "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{AGENT_UID}:{AGENT_UID}:agent:/home/agent:/bin/sh\n",
+    "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{AGENT_UID}:{AGENT_UID}:agent:/tmp:/bin/sh\n",
     "group": f"root:x:0:\nagent:x:{AGENT_UID}:\n",
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "hostname": "sandbox\n",
+    "resolv.conf": "",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
     "gitconfig": "[user]\n\tname = agent\n\temail = agent@localhost\n[init]\n\tdefaultBranch = main\n"
     "[core]\n\tpager = cat\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[safe]\n\tdirectory = *\n"
@@ -171,8 +173,9 @@ def _build(sources: Sources, parent: Path, root: Path) -> None:
         (jail / link).parent.mkdir(parents=True, exist_ok=True)
         (jail / link).symlink_to(target)
     (jail / "usr/share/git-core/templates").mkdir(parents=True)
-    _compile(jail / sources.library)
+    _compile(jail, sources.library)
     _open_up(shell)
+    (jail / FIRST_SHELL).chmod(0o111)
     try:
         shell.rename(root)
     except OSError:
@@ -190,10 +193,11 @@ def _copy(source: Path, target: Path) -> None:
     target.chmod(0o755 if status.st_mode & 0o111 else 0o644)
 
 
-def _compile(library: Path) -> None:
+def _compile(jail: Path, library: str) -> None:
     """Compile what came without a compiled file, or imports would pay for it in every command."""
+    options = ["-I", "-S", "-m", "compileall", "-q", "-s", str(jail), "-p", "/"]
     subprocess.run(
-        [root_sources.interpreter(), "-I", "-S", "-m", "compileall", "-q", "-j", "1", library],
+        [root_sources.interpreter(), *options, jail / library],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

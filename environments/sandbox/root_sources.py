@@ -54,6 +54,8 @@ OPTIONAL = (
 LAUNCHERS = ("setpriv", "prlimit", "unshare", "umount")
 """Programs that the back ends run inside the root before the agent's command."""
 LAUNCHER_FOLDER = "usr/lib/launch"
+FIRST_SHELL = f"{LAUNCHER_FOLDER}/sh"
+"""A shell that can be executed but not read: the kernel keeps other processes of the same user from tracing it."""
 # fmt: off
 GIT_HELPERS = (
     "git-sh-setup", "git-sh-i18n", "git-sh-i18n--envsubst", "git-merge-one-file", "git-merge-octopus",
@@ -165,9 +167,12 @@ def _add_programs(sources: Sources) -> None:
         else:
             seen[path] = name
             sources.files[f"usr/bin/{name}"] = path
+    shell = wanted["sh"]
+    assert shell is not None  # checked by missing_programs, as is what follows
+    sources.files[FIRST_SHELL] = shell
     for name in LAUNCHERS:
         path = find_program(name)
-        assert path is not None  # checked by missing_programs
+        assert path is not None
         sources.files[f"{LAUNCHER_FOLDER}/{name}"] = path
 
 

@@ -1,8 +1,9 @@
 """A small system-call filter that takes away what an agent's commands never need and attackers like.
 
 It refuses (EPERM) new user namespaces, which would give a command capabilities again, and with them mounts of memory
-file systems without a limit; also kernel keyrings, BPF, performance events, user-fault handling and io_uring. `clone3`
-answers ENOSYS, since a filter cannot look into its arguments; C libraries then fall back to `clone`, which it can.
+file systems without a limit; also kernel keyrings, BPF, performance events, user-fault handling, io_uring, and System V
+shared memory and queues, whose bytes belong to no process. `clone3` answers ENOSYS, since a filter cannot look into its
+arguments; C libraries then fall back to `clone`, which it can.
 
 Everything else passes: the filter narrows what namespaces and dropped capabilities leave, it is not the wall itself.
 Numbers and structures: linux/seccomp.h, linux/filter.h, linux/audit.h and the architectures' system-call tables.
@@ -38,6 +39,8 @@ _REFUSED = {
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
     "io_uring_setup": (425, 425),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
 }
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)

@@ -30,18 +30,29 @@ def isolation(request: pytest.FixtureRequest, root_folder: Path) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["local", "snapshot"])
-def make(request: pytest.FixtureRequest, isolation: str) -> Iterator[MakeSandbox]:
-    """Makes sandboxes of one kind on one back end, closed at the end; keyword arguments go to the spec."""
+def maker(kind: str, isolation: str) -> Iterator[MakeSandbox]:
+    """Yields a function that makes sandboxes of one kind on one back end and closes them at the end."""
     with ExitStack() as stack:
 
         def build(**fields: object) -> Sandbox:
             spec = SandboxSpec.model_validate({"isolation": isolation, "timeout": 10.0, **fields})
-            if request.param == "local":
+            if kind == "local":
                 return stack.enter_context(local.LocalSandbox(spec))
             return stack.enter_context(snapshot.SnapshotSandbox(spec, memo=False))
 
         yield build
+
+
+@pytest.fixture(params=["local", "snapshot"])
+def make(request: pytest.FixtureRequest, isolation: str) -> Iterator[MakeSandbox]:
+    """Makes sandboxes of both kinds; keyword arguments go to the spec."""
+    yield from maker(request.param, isolation)
+
+
+@pytest.fixture
+def make_local(isolation: str) -> Iterator[MakeSandbox]:
+    """Makes sandboxes of the local kind, where what runs inside is the same for both."""
+    yield from maker("local", isolation)
 
 
 @pytest.fixture

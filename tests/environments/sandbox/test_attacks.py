@@ -17,6 +17,12 @@ from agentgym_rtmc.environments.sandbox.base import MIB, Sandbox
 MakeSandbox = Callable[..., Sandbox]
 
 
+@pytest.fixture
+def make(make_local: MakeSandbox) -> MakeSandbox:
+    """What runs inside is the same for both kinds of sandbox, so one is enough here."""
+    return make_local
+
+
 @pytest.fixture(autouse=True)
 def next_command_is_served(sandbox: Sandbox) -> Iterator[None]:
     """After every attack the same sandbox still works."""
@@ -57,7 +63,7 @@ def test_host_environment_is_not_passed_on(sandbox: Sandbox, monkeypatch: pytest
 def test_the_project_cannot_be_found(sandbox: Sandbox) -> None:
     assert "ModuleNotFoundError" in python(sandbox, "import agentgym_rtmc")
     assert (
-        run(sandbox, "find / -iname '*agentgym*' -not -path '/proc/*' 2>/dev/null; grep -rli agentgym /usr /etc") == ""
+        run(sandbox, "find / -iname '*agentgym*' -not -path '/proc/*' 2>/dev/null; grep -rlis agentgym /usr /etc") == ""
     )
     assert "pydantic" not in run(sandbox, "ls /usr/local/lib/python3*/site-packages")
 
@@ -80,6 +86,13 @@ except OSError:
     print("refused")
 """
         assert python(sandbox, script) == "refused\n" * 4
+
+
+def test_network_can_be_asked_for(make: MakeSandbox) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        script = f"import socket; socket.create_connection(('127.0.0.1', {port}), timeout=5); print('reached')"
+        assert python(make(network=True), script) == "reached\n"
 
 
 def test_abstract_sockets_of_the_host_are_out_of_reach(sandbox: Sandbox) -> None:
@@ -144,22 +157,6 @@ def test_hidden_memory_and_disk(make: MakeSandbox, script: str) -> None:
     assert (result.out_of_memory, result.code, result.timed_out) == (True, 137, False), result
 
 
-def test_disk_fill(make: MakeSandbox) -> None:
-    sandbox = make(disk_bytes=8 * MIB, file_bytes=4 * MIB)
-    script = "i=0; while true; do i=$((i+1)); head -c 1000000 /dev/zero > f$i || exit 9; done"
-    result = sandbox.exec(["sh", "-c", script], timeout=20)
-    assert (result.out_of_disk, result.code, result.timed_out) == (True, 137, False), result
-    assert "disk limit of 8 MiB" in result.note
-    assert sandbox.exec(["sh", "-c", "rm -f f*; ls"]).stdout == ""
-
-
-def test_one_large_file(make: MakeSandbox) -> None:
-    result = make(file_bytes=MIB).exec(["sh", "-c", "head -c 100000000 /dev/zero > big; stat -c %s big"])
-    assert result.stdout == f"{MIB}\n"
-    sparse = make(file_bytes=MIB).exec(["truncate", "-s", "1T", "big"])
-    assert sparse.code != 0
-
-
 def test_tmp_is_bounded(make: MakeSandbox) -> None:
     result = make(disk_bytes=4 * MIB, file_bytes=64 * MIB).exec(["sh", "-c", "head -c 50000000 /dev/zero > /tmp/x"])
     assert "No space left" in result.stderr
@@ -174,33 +171,10 @@ def test_gigabytes_of_output(sandbox: Sandbox) -> None:
     assert len(result.stdout) < sandbox.spec.output_bytes + 100
 
 
-def test_100_000_small_files(make: MakeSandbox) -> None:
-    sandbox = make(disk_files=500)
-    begun = time.monotonic()
-    result = sandbox.exec(["python", "-c", "for i in range(100_000): open(str(i), 'w').close()"], timeout=20)
-    assert time.monotonic() - begun < 15
-    assert result.out_of_disk
-    assert "500 files" in result.note
-
-
-def test_endless_folders(make: MakeSandbox) -> None:
-    sandbox = make()
-    script = "import os\nfor i in range(3000):\n    os.mkdir('d'); os.chdir('d')"
-    result = sandbox.exec(["python", "-c", script], timeout=20)
-    assert result.out_of_disk, result
-    assert "nested too deep" in result.note
-
-
-def test_closed_folders_hide_nothing(make: MakeSandbox) -> None:
-    sandbox = make(disk_bytes=4 * MIB)
-    script = "mkdir d; for i in 1 2 3 4 5 6 7 8; do head -c 1000000 /dev/zero > d/$i; done; chmod 000 d .; sleep 0.2"
-    assert sandbox.exec(["sh", "-c", script], timeout=20).out_of_disk
-    assert sandbox.exec(["true"]).code == 0
-
-
 def test_devices_mounts_and_namespaces(sandbox: Sandbox) -> None:
     script = r"""
 import ctypes, os, stat
+status_filter = "Seccomp:\t2" in open("/proc/self/status").read()
 libc = ctypes.CDLL(None, use_errno=True)
 tries = {
     "mount": lambda: libc.mount(b"tmpfs", b"/workspace", b"tmpfs", 0, None),
@@ -225,6 +199,8 @@ if pid == 0:
     os._exit(0)
 if pid > 0:
     print("possible: clone into a user namespace")
+if status_filter and libc.shmget(0, 4096, 0o1600) >= 0:
+    print("possible: shared memory that belongs to nobody")
 for name in ("/proc/sys/kernel/hostname", "/proc/sysrq-trigger", "/proc/1/mem", "/dev/mem", "/dev/kmsg", "/dev/vda"):
     try:
         open(name, "r+b").close()
@@ -261,16 +237,6 @@ def test_signals_stay_inside(sandbox: Sandbox) -> None:
     assert sandbox.exec(["sh", "-c", "sleep 9 & kill -9 -1; kill -9 $$"]).code == 137
 
 
-def test_background_processes_do_not_outlive(sandbox: Sandbox) -> None:
-    mark = f"mark-{uuid.uuid4()}"
-    script = f"import os, time\nfor _ in range(5):\n    if os.fork() == 0: os.setsid(); time.sleep(60)  # {mark}"
-    for _ in range(5):
-        assert sandbox.exec(["python", "-c", script]).code == 0
-        assert processes_with(mark) == []
-    assert sandbox.exec(["python", "-c", f"{script}\ntime.sleep(60)"], timeout=0.5).timed_out
-    assert processes_with(mark) == []
-
-
 def test_nothing_of_the_host_is_open(sandbox: Sandbox) -> None:
     assert run(sandbox, "ls /proc/self/fd | tr '\\n' ' '") == "0 1 2 3 "  # 3 is the listing itself
 
@@ -279,30 +245,3 @@ def test_other_workspaces_cannot_be_seen(make: MakeSandbox, sandbox: Sandbox) ->
     other = make()
     other.write("theirs", b"private\n")
     assert run(sandbox, "grep -rl private / --include=theirs 2>/dev/null") == ""
-
-
-def test_odd_names_and_kinds(sandbox: Sandbox) -> None:
-    script = (
-        "import os, socket\n"
-        "for name in [b'\\xff\\xfe', b'new\\nline', b'-rf', b'$(reboot)', b' ', '🐢'.encode(), b'x' * 255]:\n"
-        "    open(name, 'w').write('x')\n"
-        "os.mkfifo('pipe'); os.symlink('/proc/self/root', 'escape'); os.symlink('loop', 'loop')\n"
-        "socket.socket(socket.AF_UNIX).bind('socket')\n"
-    )
-    assert sandbox.exec(["python", "-c", script]).code == 0
-    with sandbox.fork() as child:
-        names = child.exec(["python", "-c", "import os; print(len(os.listdir(b'.')))"]).stdout
-    assert names == "11\n"  # all but the socket, and m.py
-
-
-def processes_with(mark: str) -> list[int]:
-    """Processes of this machine with `mark` in their command line."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                if mark.encode() in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
-            except OSError:
-                continue
-    return found

@@ -32,7 +32,7 @@ def test_merged_streams_keep_their_order(sandbox: Sandbox) -> None:
 def test_surroundings_are_the_sandbox_s_own(sandbox: Sandbox) -> None:
     script = "pwd; whoami; id -u; hostname 2>/dev/null || cat /etc/hostname; echo $HOME; tty; ls -A"
     result = sandbox.exec(["bash", "-c", script])
-    assert result.stdout == "/workspace\nagent\n65534\nsandbox\n/home/agent\nnot a tty\n"
+    assert result.stdout == "/workspace\nagent\n65534\nsandbox\n/tmp\nnot a tty\n"
 
 
 def test_environment_is_added(make: MakeSandbox) -> None:
@@ -189,6 +189,19 @@ python3 -c 'import ssl, sqlite3, json, decimal, ctypes, zlib, lzma, bz2, unittes
     assert result.code == 0, result.stdout
     expected = ["1 file changed", "x = 1", "1\n", " M m.py", "?? p", "\n2\n", "1:x = 2", "differ"]
     assert all(part in result.stdout for part in expected), result.stdout
+
+
+def test_pytest_works_where_it_is_installed(sandbox: Sandbox) -> None:
+    sandbox.write("test_x.py", b"def test_one():\n    assert 1 + 1 == 2\n\ndef test_two():\n    assert [1] == [2]\n")
+    result = sandbox.exec(["pytest", "-q"], merge=True)
+    if result.code == 127:
+        pytest.skip("pytest is not installed beside this program")
+    assert "1 failed, 1 passed" in result.stdout
+    assert sandbox.exec(["ls", "-A"]).stdout == "test_x.py\n"
+
+
+def test_git_can_be_configured(sandbox: Sandbox) -> None:
+    assert sandbox.exec(["git", "config", "--global", "user.name", "Somebody"]).code == 0
 
 
 def test_python_is_quick_to_start_and_clean(sandbox: Sandbox) -> None:

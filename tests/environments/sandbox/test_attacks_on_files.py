@@ -1,0 +1,89 @@
+"""Attacks through files and leftovers: what the two kinds of sandbox have to bear each in its own way."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from agentgym_rtmc.environments.sandbox.base import MIB, Sandbox
+
+MakeSandbox = Callable[..., Sandbox]
+
+
+def test_disk_fill(make: MakeSandbox) -> None:
+    sandbox = make(disk_bytes=8 * MIB, file_bytes=4 * MIB)
+    script = "i=0; while true; do i=$((i+1)); head -c 1000000 /dev/zero > f$i || exit 9; done"
+    result = sandbox.exec(["sh", "-c", script], timeout=20)
+    assert (result.out_of_disk, result.code, result.timed_out) == (True, 137, False), result
+    assert "disk limit of 8 MiB" in result.note
+    assert sandbox.exec(["sh", "-c", "rm -f f*; ls"]).stdout == ""
+
+
+def test_one_large_file(make: MakeSandbox) -> None:
+    result = make(file_bytes=MIB).exec(["sh", "-c", "head -c 100000000 /dev/zero > big; stat -c %s big"])
+    assert result.stdout == f"{MIB}\n"
+    sparse = make(file_bytes=MIB).exec(["truncate", "-s", "1T", "big"])
+    assert sparse.code != 0
+
+
+def test_100_000_small_files(make: MakeSandbox) -> None:
+    sandbox = make(disk_files=500)
+    begun = time.monotonic()
+    result = sandbox.exec(["python", "-c", "for i in range(100_000): open(str(i), 'w').close()"], timeout=20)
+    assert time.monotonic() - begun < 15
+    assert result.out_of_disk
+    assert "500 files" in result.note
+
+
+def test_endless_folders(make: MakeSandbox) -> None:
+    sandbox = make()
+    script = "import os\nfor i in range(3000):\n    os.mkdir('d'); os.chdir('d')"
+    result = sandbox.exec(["python", "-c", script], timeout=20)
+    assert result.out_of_disk, result
+    assert "nested too deep" in result.note
+
+
+def test_closed_folders_hide_nothing(make: MakeSandbox) -> None:
+    sandbox = make(disk_bytes=4 * MIB)
+    script = "mkdir d; for i in 1 2 3 4 5 6 7 8; do head -c 1000000 /dev/zero > d/$i; done; chmod 000 d .; sleep 0.2"
+    assert sandbox.exec(["sh", "-c", script], timeout=20).out_of_disk
+    assert sandbox.exec(["true"]).code == 0
+
+
+def test_background_processes_do_not_outlive(sandbox: Sandbox) -> None:
+    mark = f"mark-{uuid.uuid4()}"
+    script = f"import os, time\nfor _ in range(5):\n    if os.fork() == 0: os.setsid(); time.sleep(60)  # {mark}"
+    for _ in range(5):
+        assert sandbox.exec(["python", "-c", script]).code == 0
+        assert processes_with(mark) == []
+    assert sandbox.exec(["python", "-c", f"{script}\ntime.sleep(60)"], timeout=0.5).timed_out
+    assert processes_with(mark) == []
+
+
+def test_odd_names_and_kinds(sandbox: Sandbox) -> None:
+    script = (
+        "import os, socket\n"
+        "for name in [b'\\xff\\xfe', b'new\\nline', b'-rf', b'$(reboot)', b' ', '🐢'.encode(), b'x' * 255]:\n"
+        "    open(name, 'w').write('x')\n"
+        "os.mkfifo('pipe'); os.symlink('/proc/self/root', 'escape'); os.symlink('loop', 'loop')\n"
+        "socket.socket(socket.AF_UNIX).bind('socket')\n"
+    )
+    assert sandbox.exec(["python", "-c", script]).code == 0
+    with sandbox.fork() as child:
+        names = child.exec(["python", "-c", "import os; print(len(os.listdir(b'.')))"]).stdout
+    assert names == "11\n"  # all but the socket, and m.py
+
+
+def processes_with(mark: str) -> list[int]:
+    """Processes of this machine with `mark` in their command line."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                if mark.encode() in (folder / "cmdline").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+    return found
