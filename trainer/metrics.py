@@ -128,4 +128,4 @@ def _summary_writer(folder: Path, after_update: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ModuleNotFoundError as error:
         raise missing_extra(error) or error from error
-    return SummaryWriter(str(folder), purge_step=after_update + 1)  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder), purge_step=after_update + 1)
