@@ -30,6 +30,15 @@ _lock = threading.Lock()
 _mine: tuple[int, Path] | None = None
 
 
+@contextlib.contextmanager
+def machine_failures(doing: str) -> Iterator[None]:
+    """Turn what the operating system refuses to us, such as space or descriptors, into a SandboxError."""
+    try:
+        yield
+    except OSError as error:
+        raise SandboxError(f"cannot {doing}: {error}; see `agentgym-rtmc doctor`") from error
+
+
 def run_folder() -> Path:
     """This process's private folder (mode 0700), made on first use and removed at exit; a forked child gets its own."""
     global _mine

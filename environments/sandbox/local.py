@@ -26,6 +26,7 @@ from typing import Self
 from agentgym_rtmc.environments.sandbox import bubblewrap, folders, process, tree, unshare, watch
 from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, Backend
 from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec, WorkspacePathError, relative_parts
+from agentgym_rtmc.environments.sandbox.folders import machine_failures
 from agentgym_rtmc.environments.sandbox.plain import Plain
 from agentgym_rtmc.environments.sandbox.root import WORKDIRS, ensure_root
 from agentgym_rtmc.errors import ConfigError, SandboxError, SandboxUnavailableError
@@ -119,10 +120,12 @@ class LocalSandbox:
         else:
             root = self._spec.root or ensure_root()
         self._lock = threading.Lock()
-        self._folder = folders.new_folder("sandbox")
-        self._workspace = folders.new_workspace(self._folder)
+        with machine_failures("make a workspace"):
+            self._folder = folders.new_folder("sandbox")
         try:
-            self._backend = backend(self._spec, root, self._folder, self._workspace)
+            with machine_failures("make a workspace"):
+                self._workspace = folders.new_workspace(self._folder)
+                self._backend = backend(self._spec, root, self._folder, self._workspace)
         except BaseException:
             folders.remove_tree(self._folder)
             raise
@@ -156,7 +159,7 @@ class LocalSandbox:
         if any(b"\0" in word for word in words):
             return ExecResult(stdout="", stderr="a command cannot contain a NUL byte\n", code=126)
         spec = self._spec
-        with self._lock:
+        with self._lock, machine_failures("run a command"):
             self._check_open()
             before = watch.disk_use(self._workspace, 2 * spec.disk_bytes, 2 * spec.disk_files)
             if before.bytes > 2 * spec.disk_bytes or before.files > 2 * spec.disk_files:
@@ -191,7 +194,7 @@ class LocalSandbox:
         """
         child = LocalSandbox(self._spec, backend=type(self._backend))
         try:
-            with self._lock:
+            with self._lock, machine_failures("copy a workspace"):
                 self._check_open()
                 spec = self._spec
                 files = tree.read(self._workspace, None, 2 * spec.disk_bytes, 2 * spec.disk_files)

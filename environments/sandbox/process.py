@@ -169,6 +169,9 @@ class _Run:
         """Move bytes until something happened or `wake` (monotonic seconds) came; return whether the process ended."""
         for key, _ in self._selector.select(max(0.0, wake - time.monotonic())):
             if key.fd == self._pidfd:
+                if not self._launch.namespaced:  # before it is reaped, as long as its group's number is its own
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
                 return True
             if key.fd in self._streams:
@@ -202,10 +205,7 @@ class _Run:
             self._process.stdin.close()
 
     def _drain(self) -> None:
-        """Take what is still in the pipes. Nobody is left to write, so this ends; without isolation, end it."""
-        if not self._launch.namespaced:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        """Take what is still in the pipes. Nobody is left to write (or, without isolation, is waited for)."""
         registered = self._selector.get_map()
         for descriptor in self._streams:
             limit = self._streams[descriptor].total + FLOOD_BYTES

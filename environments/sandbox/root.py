@@ -104,7 +104,8 @@ def ensure_root(cache: Path | None = None) -> Path:
                     _remove_leftovers(parent)
                     if not root.is_dir():  # another process may have built it while we waited
                         _build(sources, parent, root)
-            os.utime(root)  # says "in use" to `_remove_leftovers`
+            with contextlib.suppress(OSError):  # a cache that came with a read-only image is fine
+                os.utime(root)  # says "in use" to `_remove_leftovers`
         except OSError as error:
             raise SandboxUnavailableError(
                 f"cannot make the sandbox's root in {parent}: {error}; "
@@ -126,11 +127,13 @@ def _exclusive(parent: Path) -> Iterator[None]:
 
 
 def _remove_leftovers(parent: Path) -> None:
-    """Remove unfinished builds, which nobody can be making while we hold the lock, and long unused roots."""
+    """Remove unfinished builds, which nobody can be making while we hold the lock, and what was not used for long."""
     for entry in parent.iterdir():
-        old = entry.is_dir() and entry.stat().st_mtime < time.time() - KEEP_DAYS * 86400
-        if entry.name.startswith("building-") or old:
+        old = entry.stat().st_mtime < time.time() - KEEP_DAYS * 86400
+        if entry.is_dir() and (old or entry.name.startswith("building-")):
             shutil.rmtree(entry)
+        elif old and entry.name != "lock":
+            entry.unlink()
 
 
 def _build(sources: Sources, parent: Path, root: Path) -> None:

@@ -6,6 +6,7 @@ necessary one is reported with the package that brings it; a library is found th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -280,8 +281,9 @@ def _closure(binaries: list[Path], cache: Path) -> dict[str, Path]:
         match = re.match(r"\s+(?:(\S+) => )?(/\S+) \(0x", line)
         if match:
             libraries.setdefault(Path(match[1] or match[2]).name, Path(match[2]).resolve())
-    cache.mkdir(parents=True, exist_ok=True)
-    part = memory.with_name(f"{memory.name}.{os.getpid()}")
-    part.write_text(json.dumps({name: str(path) for name, path in libraries.items()}))
-    part.replace(memory)
+    with contextlib.suppress(OSError):  # then the next process asks again
+        cache.mkdir(parents=True, exist_ok=True)
+        part = memory.with_name(f"{memory.name}.{os.getpid()}")
+        part.write_text(json.dumps({name: str(path) for name, path in libraries.items()}))
+        part.replace(memory)
     return libraries

@@ -31,6 +31,7 @@ from agentgym_rtmc.environments.sandbox.base import (
     WorkspacePathError,
     relative_parts,
 )
+from agentgym_rtmc.environments.sandbox.folders import machine_failures
 from agentgym_rtmc.environments.sandbox.tree import Entry, make_entry
 from agentgym_rtmc.errors import SandboxError
 
@@ -212,7 +213,7 @@ class SnapshotSandbox:
         self, before: Snapshot, argv: Sequence[str], timeout: float, stdin: bytes | None, merge: bool
     ) -> tuple[ExecResult, Snapshot]:
         spec = self._spec
-        with self._shop.lease(spec, before) as bench:
+        with machine_failures("keep a workspace"), self._shop.lease(spec, before) as bench:
             bench.become(before)
             result = bench.sandbox.exec(argv, timeout, stdin, merge)
             if result.out_of_disk:

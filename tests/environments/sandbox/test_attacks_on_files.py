@@ -73,7 +73,7 @@ def test_odd_names_and_kinds(sandbox: Sandbox) -> None:
     assert sandbox.exec(["python", "-c", script]).code == 0
     with sandbox.fork() as child:
         names = child.exec(["python", "-c", "import os; print(len(os.listdir(b'.')))"]).stdout
-    assert names == "11\n"  # all but the socket, and m.py
+    assert names == "10\n"  # all but the socket
 
 
 def processes_with(mark: str) -> list[int]:

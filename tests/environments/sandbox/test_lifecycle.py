@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from agentgym_rtmc.environments.sandbox import folders, local
 from agentgym_rtmc.environments.sandbox.base import MIB, Sandbox, SandboxSpec
 from agentgym_rtmc.environments.sandbox.local import LocalSandbox
 from agentgym_rtmc.environments.sandbox.snapshot import Snapshot, SnapshotSandbox
+from agentgym_rtmc.errors import SandboxError
 
 MakeSandbox = Callable[..., Sandbox]
 
@@ -103,6 +105,19 @@ def test_no_descriptors_leak(make: MakeSandbox) -> None:
     for argv in (["true"], ["sleep", "9"], ["no-such-program"], ["echo", "x" * 1_000_000]):
         sandbox.exec(argv)
     assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_what_the_machine_refuses_is_a_sandbox_error_and_passes(make: MakeSandbox) -> None:
+    sandbox = make()
+    sandbox.exec(["true"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(SandboxError, match="Too many open files"):
+            sandbox.exec(["echo", "a"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert sandbox.exec(["echo", "b"]).stdout == "b\n"
 
 
 @pytest.mark.parametrize("timeout", [0.0001, 0.001, 0.003, 0.01, 0.02])
