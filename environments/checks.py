@@ -137,7 +137,8 @@ def _play(env: gymnasium.Env[str, str], seed: int, actions: Sequence[str]) -> li
         try:
             answer = env.step(action)
         except AgentGymError as error:
-            raise ContractError(f"{where} raised {type(error).__name__}: {error}; answer with an observation") from error
+            what = f"{type(error).__name__}: {error}"
+            raise ContractError(f"{where} raised {what}; answer with an observation") from error
         except Exception as error:
             raise ContractError(
                 f"{where} raised {type(error).__name__}: {error}; an agent's action must never raise: answer with an "
@@ -145,9 +146,8 @@ def _play(env: gymnasium.Env[str, str], seed: int, actions: Sequence[str]) -> li
             ) from error
         _demand(len(answer) == 5, f"{where} has {len(answer)} parts, not 5")
         observation, reward, terminated, truncated, info = answer
-        _demand(
-            isinstance(reward, float | int) and math.isfinite(reward), f"{where}: reward {reward!r} is not a finite number"
-        )
+        finite = isinstance(reward, float | int) and math.isfinite(reward)
+        _demand(finite, f"{where}: reward {reward!r} is not a finite number")
         _demand(
             isinstance(terminated, bool) and isinstance(truncated, bool),
             f"{where}: terminated and truncated must be plain bools",
@@ -227,7 +227,7 @@ def _check_seen(
     for secret in secrets:
         _demand(
             secret not in text and json.dumps(secret)[1:-1] not in text,
-            f"{where}: the observation or info shows private task data ({secret[:60]!r}); keep Task.private out of them",
+            f"{where}: prompt, observation or info shows private task data ({secret[:60]!r}); keep Task.private out",
         )
 
 

@@ -37,7 +37,8 @@ def answer_calls(
     seconds of everything together. Jobs of different agents do not belong into one call. Shape of the result: one list
     per job, as long as its calls. Raises GradingError when the sandbox fails.
     """
-    request = {"jobs": [{"source": source, "calls": calls} for source, calls in jobs], "seconds": seconds, "lines": lines}
+    rows = [{"source": source, "calls": calls} for source, calls in jobs]
+    request = {"jobs": rows, "seconds": seconds, "lines": lines}
     try:
         with LocalSandbox(_SPEC) as sandbox:
             sandbox.write("driver.py", driver_text())
@@ -46,9 +47,7 @@ def answer_calls(
     except SandboxError as error:
         raise GradingError(f"the sandbox that answers calls failed: {error}; run `agentgym-rtmc doctor`") from error
     texts = result.stdout.split("\n")
-    return [
-        _read(texts[number] if number < len(texts) else "", len(calls)) for number, (_, calls) in enumerate(jobs)
-    ]
+    return [_read(texts[number] if number < len(texts) else "", len(calls)) for number, (_, calls) in enumerate(jobs)]
 
 
 def _read(text: str, count: int) -> list[Any]:

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from pydantic import JsonValue
+
 from agentgym_rtmc.environments.code_repair.build import manifest_path
 from agentgym_rtmc.environments.code_repair.cases import CallData
 from agentgym_rtmc.environments.code_repair.corpus import corpus_digest
@@ -63,8 +65,7 @@ def read_manifest() -> list[dict[str, Any]]:
     manifest = json.loads(manifest_path().read_text(encoding="utf-8"))
     if manifest["programs"] != corpus_digest():
         raise TaskError(
-            "the manifest does not belong to the programs; "
-            "run python -m agentgym_rtmc.environments.code_repair.build"
+            "the manifest does not belong to the programs; run python -m agentgym_rtmc.environments.code_repair.build"
         )
     forms: list[dict[str, Any]] = manifest["forms"]
     return forms
@@ -90,8 +91,8 @@ def _task(split: str, form: dict[str, Any], edit: Edit, mutant: str, renamed: fl
     name = hashlib.sha256(f"{form['program']}/{form['form']}/{edit}".encode()).hexdigest()[:8]
     rng = random.Random(name)
     names = draw_names(form["source"], rng) if split != "handwritten" and rng.random() < renamed else {}
-    calls = [_renamed_call(call, names) for call in form["calls"]]
-    visible = [[calls[number], form["answers"][number]] for number in form["visible"]]
+    calls: list[JsonValue] = [_renamed_call(call, names) for call in form["calls"]]
+    visible: JsonValue = [[calls[number], form["answers"][number]] for number in form["visible"]]
     # Made of our own manifest, which is plain JSON: checking four thousand tasks again would take seconds.
     return Task.model_construct(
         id=f"{split}/{form['program']}/{form['form']}/{name}",

@@ -75,7 +75,7 @@ def is_value(answer: JsonValue) -> bool:
     return not (isinstance(answer, dict) and ("e" in answer or "x" in answer))
 
 
-def same(expected: JsonValue, answer: Any) -> bool:
+def same(expected: Any, answer: Any) -> bool:
     """Whether an answer equals the expected typed value: exact types, floats within 1e-9.
 
     `answer` is whatever JSON an untrusted process wrote; no depth or type of it raises.

@@ -62,16 +62,13 @@ class Program(BaseModel):
 def load_programs() -> list[Program]:
     """Read all programs, sorted by topic and place. Raises TaskError naming the file and program."""
     programs: list[Program] = []
-    for path in sorted(_folder().iterdir(), key=lambda path: path.name):
-        topic = path.name.removesuffix(".toml")
-        if topic == path.name:
-            continue
-        for number, row in enumerate(tomllib.loads(path.read_text(encoding="utf-8"))["program"], 1):
+    for file, content in _program_files():
+        for number, row in enumerate(tomllib.loads(content.decode())["program"], 1):
             try:
-                programs.append(Program.model_validate({"topic": topic, **row}))
+                programs.append(Program.model_validate({"topic": file.removesuffix(".toml"), **row}))
             except ValidationError as error:
                 first = error.errors()[0]
-                where = f"{path.name}, program {number} ({row.get('name', 'without a name')})"
+                where = f"{file}, program {number} ({row.get('name', 'without a name')})"
                 raise TaskError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     names = [program.name for program in programs]
     if len(set(names)) < len(names):
@@ -83,11 +80,12 @@ def load_programs() -> list[Program]:
 def corpus_digest() -> str:
     """Digest of all program files: tells whether the proven manifest belongs to them."""
     digest = hashlib.sha256()
-    for path in sorted(_folder().iterdir(), key=lambda path: path.name):
-        if path.name.endswith(".toml"):
-            digest.update(path.read_bytes())
+    for _, content in _program_files():
+        digest.update(content)
     return digest.hexdigest()
 
 
-def _folder():  # type: ignore[no-untyped-def]  # Traversable moved between modules over the supported versions
-    return files("agentgym_rtmc.environments.code_repair").joinpath("programs")
+def _program_files() -> list[tuple[str, bytes]]:
+    """Name and content of each program file, sorted by name."""
+    folder = files("agentgym_rtmc.environments.code_repair").joinpath("programs")
+    return sorted((path.name, path.read_bytes()) for path in folder.iterdir() if path.name.endswith(".toml"))

@@ -9,10 +9,13 @@ Typed values are JSON: None, bool, int, str and list stand for themselves; {"f":
 A call is [function, [arguments]], or [class, [arguments], [method, [arguments]], ..], answered by the list of what the
 methods returned.
 
-Protocol: standard input is JSON {"jobs": [{"source", "calls"}, ..], "seconds", "lines"}; standard output is one JSON list
-of answers a job, in lines of the same order. Each job runs in a child process of its own, `seconds` are CPU seconds of a
-call (after one call without an answer the rest of a job is skipped), `lines` limits a call's executed lines (0: no limit).
+Protocol: standard input is JSON {"jobs": [{"source", "calls"}, ..], "seconds", "lines"}; standard output is one JSON
+list of answers a job, in lines of the same order. Each job runs in a child process of its own. `seconds` are CPU
+seconds of a call (after one call without an answer the rest of a job is skipped), `lines` limits a call's executed
+lines (0: no limit).
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -20,6 +23,10 @@ import select
 import signal
 import sys
 import types
+
+TYPE_CHECKING = False  # typing is not imported: every start of the driver would pay for it
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 MAX_DEPTH = 12
 MAX_ANSWER = 1 << 18
@@ -29,7 +36,7 @@ class NoAnswer(BaseException):
     """Why a call has no typed answer. Not an Exception, so that `except Exception` in a program does not stop it."""
 
 
-def encode(value, depth=0):
+def encode(value: Any, depth: int = 0) -> Any:
     """Return the typed JSON form of a value made of exact built-in types; raises NoAnswer for any other."""
     kind = type(value)
     if value is None or kind in (bool, int, str):
@@ -50,7 +57,7 @@ def encode(value, depth=0):
     raise NoAnswer("not a built-in value")
 
 
-def perform(names, call):
+def perform(names: dict[str, Any], call: list[Any]) -> Any:
     """Carry out one call among the names of a module and return its plain result."""
     made = names[call[0]](*call[1])
     if len(call) == 2:
@@ -58,18 +65,18 @@ def perform(names, call):
     return [getattr(made, method)(*arguments) for method, arguments in call[2:]]
 
 
-def answer(names, call, seconds, lines):
+def answer(names: dict[str, Any], call: list[Any], seconds: float, lines: int) -> Any:
     """Return the typed answer to one call, within `seconds` of CPU time and `lines` executed lines."""
     executed = 0
 
-    def trace(frame, event, argument):
+    def trace(frame: Any, event: str, argument: Any) -> Any:
         nonlocal executed
         executed += 1
         if executed > lines:
             raise NoAnswer("endless")
         return trace
 
-    def stop(number, frame):
+    def stop(number: int, frame: Any) -> None:
         raise NoAnswer("endless")
 
     signal.signal(signal.SIGVTALRM, stop)
@@ -90,7 +97,7 @@ def answer(names, call, seconds, lines):
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
-def run_job(job, seconds, lines):
+def run_job(job: dict[str, Any], seconds: float, lines: int) -> list[Any]:
     """Return the answers of one job; the module is loaded from its source text under the name `m`."""
     module = types.ModuleType("m")
     sys.modules["m"] = module
@@ -98,14 +105,14 @@ def run_job(job, seconds, lines):
         exec(compile(job["source"], "m.py", "exec"), module.__dict__)
     except BaseException as error:  # noqa: BLE001  (a module may raise anything, SystemExit too)
         return [{"e": type(error).__name__}] * len(job["calls"])
-    answers = []
+    answers: list[Any] = []
     for call in job["calls"]:
         lost = answers and type(answers[-1]) is dict and "x" in answers[-1]
         answers.append({"x": "skipped"} if lost else answer(module.__dict__, call, seconds, lines))
     return answers
 
 
-def run_child(job, seconds, lines, out):
+def run_child(job: dict[str, Any], seconds: float, lines: int, out: int) -> NoReturn:
     """Answer one job on a pipe, with the module's own output going nowhere; never returns."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
@@ -118,7 +125,7 @@ def run_child(job, seconds, lines, out):
         os._exit(0)
 
 
-def collect(source, deadline_seconds):
+def collect(source: int, deadline_seconds: float) -> bytes:
     """Read a pipe to its end or for so long; what comes late or too large is no answer."""
     text = b""
     while select.select([source], [], [], deadline_seconds)[0]:
@@ -129,7 +136,7 @@ def collect(source, deadline_seconds):
     return text if len(text) <= MAX_ANSWER else b""
 
 
-def main():
+def main() -> None:
     """Serve one request from standard input."""
     request = json.load(sys.stdin)
     for job in request["jobs"]:

@@ -37,6 +37,7 @@ from agentgym_rtmc.tasks import Task, TaskSet
 
 ENV_ID = "agentgym_rtmc/CodeRepair-v0"
 SUBMIT = "submit"
+_LIMITS = {"memory_bytes": 256 * MIB, "processes": 32, "disk_bytes": 8 * MIB, "disk_files": 500}
 # Commands that are meant to change files; redirections to a descriptor or of one are not.
 _EDITING = re.compile(r"\bsed\b[^|;&]* -\w*i|(?<!\d)>(?!&)|\b(?:tee|patch|mv|cp|rm|ed|dd|truncate|git apply)\b")
 _OWN_TESTS = re.compile(r"^(\d+)/(\d+) (?:PASS|FAIL)", re.MULTILINE)
@@ -53,8 +54,8 @@ class CodeRepairEnv(AgentEnv):
 
     task_set, split, task_options: where `reset` takes tasks from when none is given. max_turns: the agent's budget.
     output_limit: most characters of a command's output that are shown. command_seconds: a command's time limit.
-    turn_cost: subtracted from the reward each turn. notes: tell when an edit changed nothing or led to an earlier state.
-    memo: reuse results of commands that ran on the very same files before.
+    turn_cost: subtracted from the reward each turn. notes: tell when an edit changed nothing or led to a state that was
+    there before. memo: reuse results of commands that ran on the very same files before.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class CodeRepairEnv(AgentEnv):
         self.protocol: TextProtocol = ShellProtocol()
         self._output_limit = output_limit
         self._notes = notes
-        spec = SandboxSpec(timeout=command_seconds, memory_bytes=256 * MIB, processes=32, disk_bytes=8 * MIB, disk_files=500)
+        spec = SandboxSpec(timeout=command_seconds, **_LIMITS)
         self._sandbox = SnapshotSandbox(spec, memo=memo)
         self._start = EMPTY
         self._states: dict[tuple[tuple[str, str | None], ...], int] = {}

@@ -48,8 +48,8 @@ def _index(blobs: Mapping[str, str], sizes: Mapping[str, int]) -> bytes:
     for name, digest in blobs.items():
         path = name.encode()
         # Six words of times and places, mode, two of owner, size; zeros are "not known yet".
-        entry = struct.pack(">10I20sH", 0, 0, 0, 0, 0, 0, _FILE_MODE, 0, 0, sizes[name], bytes.fromhex(digest), len(path))
-        entry += path
+        entry = struct.pack(">6I4I", 0, 0, 0, 0, 0, 0, _FILE_MODE, 0, 0, sizes[name])
+        entry += struct.pack(">20sH", bytes.fromhex(digest), len(path)) + path
         entries += entry + b"\0" * (8 - len(entry) % 8)
     body = b"DIRC" + struct.pack(">2I", 2, len(blobs)) + entries
     return body + hashlib.sha1(body, usedforsecurity=False).digest()

@@ -131,8 +131,8 @@ class _Finder(cst.CSTVisitor):
         self.edits: list[Edit] = []
         self._text = text
         self._locals: list[list[str]] = []
-        numbers = {node.value for node in ast.walk(ast.parse(text)) if _is_int(node)}
-        self._numbers = sorted(numbers)
+        constants = (node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
+        self._numbers = sorted({value for value in constants if type(value) is int})
 
     # -- helpers ------------------------------------------------------------------------------------------------
 
@@ -311,10 +311,6 @@ class _Finder(cst.CSTVisitor):
 
     def _dropped(self, node: cst.CSTNode) -> None:
         self._add("dropped_statement", node, "pass")
-
-
-def _is_int(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:

@@ -19,7 +19,8 @@ from agentgym_rtmc.tasks import Task
 SUBMIT = "submit"
 _PROTOCOL = ShellProtocol()
 # How common each kind of bug is among the tasks; kinds with many places get little for each place.
-_WEIGHTS = dict.fromkeys(OPERATORS, 1.0) | {"compare": 2.0, "wrong_variable": 1.5, "wrong_index": 1.5, "arithmetic": 1.5}
+_WEIGHTS = dict.fromkeys(OPERATORS, 1.0)
+_WEIGHTS |= {"compare": 2.0, "wrong_variable": 1.5, "wrong_index": 1.5, "arithmetic": 1.5}
 
 
 def write_action(command: str) -> str:

@@ -39,7 +39,8 @@ def difference(before: str, after: str) -> Edit:
 def sed_script(text: str, edit: Edit) -> str:
     """Return the `s|old|new|N` that carries out an edit of `text`.
 
-    The pattern takes in the blank before the edit, and tokens after it until it is one that sed counts at this place.
+    The pattern takes in the blank before the edit, and tokens after it (at the end of the text: what stands before)
+    until it is one that sed counts at this place.
 
     >>> text = "while a < b and c < d:"
     >>> sed_script(text, Edit(18, 19, "<=", "compare"))
@@ -50,10 +51,12 @@ def sed_script(text: str, edit: Edit) -> str:
         start -= 1
     while not text[start:end].strip() or _occurrence(text, start, end) is None:
         following = _WORD.search(text, end)
-        if following is None:
-            start = text.rfind("\n", 0, start) + 1
+        if following is not None:
+            end = following.end()
+        elif start > 0:
+            start -= 1
+        else:
             break
-        end = following.end()
     old, new = text[start:end], text[start : edit.start] + edit.new + text[edit.end : end]
     return f"s|{escape_pattern(old)}|{escape_replacement(new)}|{_occurrence(text, start, end) or 1}"
 
@@ -61,6 +64,8 @@ def sed_script(text: str, edit: Edit) -> str:
 def _occurrence(text: str, start: int, end: int) -> int | None:
     """Return which match of `text[start:end]` the one at `start` is, from 1 and without overlaps, as sed counts."""
     old, place, number = text[start:end], 0, 0
+    if not old:
+        return None
     while (place := text.find(old, place)) >= 0 and place <= start:
         number += 1
         if place == start:

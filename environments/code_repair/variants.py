@@ -37,11 +37,11 @@ _PLAIN: dict[type[cst.BaseAugOp], type[cst.BaseBinaryOp]] = {
     cst.SubtractAssign: cst.Subtract,
     cst.MultiplyAssign: cst.Multiply,
 }
-_VARIABLES = (
-    "a b c d e f g h i j k m n p q r s t u v w x y z aa bb xs ys it val cur res acc tmp out num left right first last "
-    "low high size step best item part seen data rest flag head tail"
-).split()
-_FUNCTIONS = "solve run calc work check find make build apply scan measure convert handle answer compute".split()
+_VARIABLES = """
+a b c d e f g h i j k m n p q r s t u v w x y z aa bb xs ys it val cur res acc tmp out num left right first last
+low high size step best item part seen data rest flag head tail
+"""
+_FUNCTIONS = "solve run calc work check find make build apply scan measure convert handle answer compute"
 _METHODS = {name for kind in (str, list, dict, set, int, tuple) for name in dir(kind)}
 _RESERVED = _METHODS | set(keyword.kwlist) | set(dir(builtins))
 _WORD_OR_STRING = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|[A-Za-z_]\w*')
@@ -129,11 +129,19 @@ class _Reshaper(cst.CSTTransformer):
 
 @lru_cache(maxsize=1024)
 def bound_names(text: str) -> frozenset[str]:
-    """Names a program binds itself: functions, parameters, variables. Classes, methods and attributes stay out."""
+    """Names a program binds itself: functions, parameters, variables. Classes and methods, and what is named like one,
+    stay out."""
     tree = ast.parse(text)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return frozenset(names) | function_names(text)
+    methods = {
+        node.name
+        for scope in tree.body
+        if isinstance(scope, ast.ClassDef)
+        for node in scope.body
+        if isinstance(node, ast.FunctionDef)
+    }
+    return frozenset(names - methods) | function_names(text)
 
 
 @lru_cache(maxsize=1024)
@@ -148,7 +156,7 @@ def draw_names(text: str, rng: random.Random) -> dict[str, str]:
     taken = _RESERVED | set(_WORD_OR_STRING.findall(text))
     names: dict[str, str] = {}
     for old in sorted(bound_names(text) - _METHODS - {"self", "_"}):
-        free = [new for new in (_FUNCTIONS if old in functions else _VARIABLES) if new not in taken]
+        free = [new for new in (_FUNCTIONS if old in functions else _VARIABLES).split() if new not in taken]
         if free and rng.random() < 0.8:
             names[old] = rng.choice(free)
             taken.add(names[old])

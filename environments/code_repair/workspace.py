@@ -74,9 +74,9 @@ def changed_files(start: Snapshot, now: Snapshot) -> dict[str, str | None]:
     for path in sorted({*before, *after}):
         if before.get(path) is after.get(path) or any(part in _GENERATED for part in path.split("/")):
             continue
-        old, new = _content(before.get(path)), _content(after.get(path))
+        old, new = _digest(before.get(path)), _digest(after.get(path))
         if old != new:
-            changed[_printable(path)] = None if new is None else content_digest(new)
+            changed[_printable(path)] = new
     return changed
 
 
@@ -85,10 +85,10 @@ def _printable(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _content(entry: Entry | None) -> bytes | None:
+def _digest(entry: Entry | None) -> str | None:
     if entry is None or stat.S_ISDIR(entry.mode):
         return None
-    return b"-> " + entry.data if stat.S_ISLNK(entry.mode) else entry.data
+    return content_digest(b"-> " + entry.data if stat.S_ISLNK(entry.mode) else entry.data)
 
 
 def reverts_to_start(start: Snapshot, now: Snapshot) -> bool:

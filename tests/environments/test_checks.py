@@ -11,7 +11,9 @@ from agentgym_rtmc.environments.base import AgentEnv, Reply
 from agentgym_rtmc.environments.checks import MALFORMED, ContractError, check_agent_env
 from agentgym_rtmc.tasks import Task
 
-TASKS = [Task(id=f"t{n}", public={"n": n}, private={"answer": "the-hidden-answer", "cases": [[n, 12345678]]}) for n in (1, 2)]
+TASKS = [
+    Task(id=f"t{n}", public={"n": n}, private={"answer": "the-hidden-answer", "cases": [[n, 12345678]]}) for n in (1, 2)
+]
 
 
 class GoodEnv(AgentEnv):

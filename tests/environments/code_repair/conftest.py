@@ -17,9 +17,10 @@ def build_task(original=ADD, buggy="def add(a, b):\n    return a - b\n", calls=C
     """A task whose expected values come from the original."""
     data = [parse_call(text) for text in calls]
     expected = driver.run_job({"source": original, "calls": data}, 1.0, 0)
+    shown = [[call, value] for call, value in zip(data, expected, strict=True)][:visible]
     return Task(
         id=name,
-        public={"statement": "add two numbers", "source": buggy, "visible": [list(x) for x in zip(data, expected)][:visible]},
+        public={"statement": "add two numbers", "source": buggy, "visible": shown},
         private={"original": original, "calls": data, "expected": expected},
     )
 
