@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from agentgym_rtmc.episodes import Episode, Opening, Turn
 from agentgym_rtmc.errors import RegistrationError, SignatureError, nearest
 from agentgym_rtmc.registration import load
+from agentgym_rtmc.signatures.digests import bounded
 
 S = TypeVar("S")
 
@@ -68,7 +69,7 @@ class FunctionSignature(Generic[S]):
 
     def action_key(self, turn: Turn) -> str:
         """Name the turn by its calls in canonical JSON, or by its text when nothing could be parsed."""
-        return "\n".join(call.model_dump_json() for call in turn.calls) or turn.text.strip()
+        return bounded("\n".join(call.model_dump_json() for call in turn.calls) or turn.text.strip(), 1000)
 
     def advance(self, state: _History, turn: Turn) -> _History:
         """Append the turn."""
@@ -108,6 +109,16 @@ def registered_signatures() -> list[str]:
     return sorted(_REGISTRY)
 
 
+def describe_signatures() -> list[dict[str, str]]:
+    """Name and first line of every registered signature (imports them)."""
+    rows = []
+    for name in registered_signatures():
+        target = _REGISTRY[name]
+        factory = load(target) if isinstance(target, str) else target
+        rows.append({"name": name, "summary": (getattr(factory, "__doc__", None) or "").strip().split("\n")[0]})
+    return rows
+
+
 def make_signature(name: str, **parameters: Any) -> Signature[Any]:
     """Build a signature from a registered name or `module:name`.
 
@@ -117,7 +128,7 @@ def make_signature(name: str, **parameters: Any) -> Signature[Any]:
     """
     if "+" in name:
         if parameters:
-            raise RegistrationError(f"{name!r} takes no parameters; write compose = with a table for each part instead")
+            raise RegistrationError(f"{name!r} takes no parameters; use the name 'compose' with a table for each part")
         return make_signature("compose", parts=[part.strip() for part in name.split("+")])
     if name not in _REGISTRY and ":" not in name:
         raise RegistrationError(

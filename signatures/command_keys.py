@@ -10,7 +10,7 @@ from typing import Literal
 
 from agentgym_rtmc.episodes import Opening, Turn
 from agentgym_rtmc.errors import SignatureError
-from agentgym_rtmc.signatures.digests import text_digest
+from agentgym_rtmc.signatures.digests import bounded, text_digest
 from agentgym_rtmc.signatures.growing import GrowingSet
 from agentgym_rtmc.signatures.shell_commands import DEFAULT_ROOT
 from agentgym_rtmc.signatures.tools import canonical_call
@@ -61,8 +61,3 @@ class CommandsSignature:
     def state_key(self, state: Given) -> str:
         """Return the digest of the history."""
         return state.digest
-
-
-def bounded(key: str, limit: int = 200) -> str:
-    """The key itself, or its beginning and a digest of the whole where it is longer than `limit` characters."""
-    return key if len(key) <= limit else f"{key[: limit - 20]}…{text_digest(key)}"

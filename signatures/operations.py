@@ -18,8 +18,7 @@ from typing import Literal
 
 from agentgym_rtmc.episodes import Opening, Turn
 from agentgym_rtmc.errors import SignatureError
-from agentgym_rtmc.signatures.command_keys import bounded
-from agentgym_rtmc.signatures.digests import short_digest
+from agentgym_rtmc.signatures.digests import bounded, short_digest
 from agentgym_rtmc.signatures.growing import GrowingSet
 from agentgym_rtmc.signatures.shell_commands import DEFAULT_ROOT
 from agentgym_rtmc.signatures.shell_operations import Operation

@@ -110,7 +110,8 @@ def _with_input(operation: Operation, redirect: Redirect, place: Place) -> Opera
         redirect = Redirect("<<", heredoc=Heredoc(text, expand=False))
     elif redirect.target is not None:
         return replace(operation, line=operation.line + f" <<< {word_text(put_in(redirect.target, place))}", view=None)
-    return replace(operation, line=operation.line + " " + redirect_line(redirect), view=None)
+    given = operation if text is None else replace(operation, detail=f"{operation.detail}\n{text}")
+    return replace(given, line=given.line + " " + redirect_line(redirect), view=None)
 
 
 def fixed_input(redirect: Redirect | None, place: Place) -> str | None:

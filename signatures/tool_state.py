@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentgym_rtmc.episodes import Opening, Turn
-from agentgym_rtmc.signatures.digests import short_digest, text_digest
+from agentgym_rtmc.signatures.digests import bounded, short_digest, text_digest
 from agentgym_rtmc.signatures.observation import normalised
 
 
@@ -49,7 +49,7 @@ class ToolStateSignature:
         for call in turn.calls:
             arguments = {key: value for key, value in call.arguments.items() if key not in self._ignore}
             names.append(f"{call.name}({json.dumps(arguments, sort_keys=True, ensure_ascii=False)})")
-        return "+".join(names)
+        return bounded("+".join(names), 400)
 
     def advance(self, state: ToolState, turn: Turn) -> ToolState:
         """Take over the turn's digest."""

@@ -1,0 +1,210 @@
+"""Reads recorded episodes of any known format, one bad row at a time: unreadable ones are located, the rest goes on.
+
+Formats, told from the content: `episodes` (our `episodes.jsonl`), `steps` (rows with `steps`), `swe-agent` (`.traj`),
+`mini-swe-agent` (`.traj.json`), `chat` (JSON lines with `messages` and a `reward`). `.gz` is unpacked.
+Invariants: an episode comes out with its return known; one whose outcome nobody recorded is counted as unlabelled and
+left out, since credit cannot be assigned without. Nothing is dropped without being counted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from agentgym_rtmc.calls.base import Call
+from agentgym_rtmc.episode_file import FORMAT, EpisodeReader
+from agentgym_rtmc.episodes import Episode, Opening, Turn
+from agentgym_rtmc.errors import EpisodeFileError, nearest
+from agentgym_rtmc.importers.chats import calls_of, turns_of_messages
+from agentgym_rtmc.importers.step_rows import episode_of_row, is_step_row
+from agentgym_rtmc.tasks import Task
+
+FORMATS = ("episodes", "steps", "swe-agent", "mini-swe-agent", "chat")
+Outcomes = Mapping[str, float]
+"""Task id (or file name without suffixes) -> return, for formats that do not hold it."""
+
+_TASK_KEYS = ("task_id", "instance_id", "task", "group", "prompt_id", "id")
+_REWARD_KEYS = ("reward", "score", "resolved")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file or row that gave no episode, and why."""
+
+    where: str
+    reason: str
+
+
+@dataclass
+class Recorded:
+    """What some files hold: labelled episodes, the ids of unlabelled ones, and what could not be read."""
+
+    episodes: list[Episode] = field(default_factory=list)
+    unlabelled: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class _Unlabelled(Exception):  # noqa: N818 - a signal inside this module, not an error of the user's
+    pass
+
+
+def read_recorded(
+    paths: Iterable[str | Path], *, format: str | None = None, outcomes: Outcomes | None = None
+) -> Recorded:
+    """Read files of any known format. Raises EpisodeFileError for an unknown format or if no file can be opened."""
+    if format is not None and format not in FORMATS:
+        raise EpisodeFileError(f"there is no format {format!r}{nearest(format, FORMATS)}")
+    recorded = Recorded()
+    for path in map(Path, paths):
+        try:
+            _read_file(path, format, outcomes or {}, recorded)
+        except (OSError, EOFError, EpisodeFileError, UnicodeDecodeError) as error:
+            recorded.problems.append(Problem(str(path), _reason(error)))
+    return recorded
+
+
+def read_outcomes(path: Path) -> dict[str, float]:
+    """Read outcomes: `{id: number or true/false}`, or an evaluation report with `resolved_ids`, `unresolved_ids`."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EpisodeFileError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise EpisodeFileError(f"{path}: not an object of outcomes by task id")
+    if isinstance(value.get("resolved_ids"), list):
+        lost = [*(value.get("unresolved_ids") or ()), *(value.get("empty_patch_ids") or ())]
+        return {**dict.fromkeys(map(str, lost), 0.0), **dict.fromkeys(map(str, value["resolved_ids"]), 1.0)}
+    return {str(key): float(number) for key, number in value.items() if isinstance(number, int | float)}
+
+
+def _read_file(path: Path, format: str | None, outcomes: Outcomes, into: Recorded) -> None:
+    with _opened(path) as file:
+        head = file.readline()
+    kind = format or _kind_of(head)
+    if kind == "episodes":
+        reader = EpisodeReader(path, strict=False)
+        into.episodes += list(reader)
+        into.problems += [Problem(f"{path}:{skipped.line}", skipped.reason) for skipped in reader.skipped]
+        return
+    for where, text in _documents(path, kind):
+        try:
+            into.episodes.append(_episode(kind, json.loads(text), path, where, outcomes))
+        except _Unlabelled:
+            into.unlabelled.append(where)
+        except (ValueError, KeyError, TypeError, AttributeError, ValidationError, RecursionError) as error:
+            into.problems.append(Problem(where, _reason(error)))
+
+
+def _opened(path: Path) -> Any:
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rt", encoding="utf-8") if packed else path.open(encoding="utf-8")
+
+
+def _kind_of(head: str) -> str | None:
+    """The format of a file of JSON lines by its first line; None if that is no JSON object."""
+    try:
+        value = json.loads(head)
+    except ValueError:
+        return None
+    if not isinstance(value, Mapping):
+        return None
+    return "episodes" if value.get("format") == FORMAT else _kind_of_value(value)
+
+
+def _kind_of_value(value: Any) -> str:
+    if is_step_row(value):
+        return "steps"
+    if isinstance(value, Mapping) and isinstance(value.get("trajectory"), list):
+        return "swe-agent"
+    if isinstance(value, Mapping) and isinstance(value.get("messages"), list):
+        mini = "trajectory_format" in value or "info" in value
+        return "mini-swe-agent" if mini else "chat"
+    raise ValueError("none of the known formats: no steps, trajectory or messages in it")
+
+
+def _documents(path: Path, kind: str | None) -> Iterator[tuple[str, str]]:
+    """Each JSON document of a file with its place: the whole file, or its lines."""
+    if kind in ("swe-agent", "mini-swe-agent") or (kind is None and path.suffix in (".traj", ".json")):
+        with _opened(path) as file:
+            yield str(path), file.read()
+        return
+    with _opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield f"{path}:{number}", line
+
+
+def _episode(kind: str | None, value: Any, path: Path, where: str, outcomes: Outcomes) -> Episode:
+    kind = kind if kind is not None else _kind_of_value(value)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"a {type(value).__name__}, not an object")
+    if kind == "steps":
+        if not is_step_row(value):
+            raise ValueError("a row needs instance_id and steps")
+        if not isinstance(value.get("resolved"), bool):
+            raise _Unlabelled
+        return episode_of_row(value, int(where.rpartition(":")[2])).model_copy(update={"id": where})
+    stem = path.name.partition(".")[0]
+    info = value.get("info") if isinstance(value.get("info"), Mapping) else {}
+    rewards = [float(reward) for reward in value.get("rewards") or ()]
+    if kind == "swe-agent":
+        opening, turns = "", _swe_agent_turns(value["trajectory"])
+    else:
+        opening, turns = turns_of_messages(value["messages"], rewards)
+    task = next((str(value[key]) for key in _TASK_KEYS if isinstance(value.get(key), str | int)), None)
+    if task is None:
+        task = opening.strip()[:200] or stem if kind == "chat" else stem
+    if not turns:
+        raise ValueError("no turns of an agent in it")
+    if not rewards:
+        turns[-1] = turns[-1].model_copy(update={"reward": _outcome(value, info, outcomes, task, stem)})
+    return Episode(
+        id=where,
+        group=task,
+        opening=Opening(task=Task(id=task[:300]), observation=opening),
+        turns=tuple(turns),
+        terminated=True,
+    )
+
+
+def _outcome(value: Mapping[str, Any], info: Any, outcomes: Outcomes, task: str, stem: str) -> float:
+    for name in (stem, task):
+        if name in outcomes:
+            return outcomes[name]
+    for holder in (value, info):
+        for key in _REWARD_KEYS:
+            found = holder.get(key)
+            if isinstance(found, int | float):
+                if not math.isfinite(found):
+                    raise ValueError(f"{key} {found} is not finite")
+                return float(found)
+    raise _Unlabelled
+
+
+def _swe_agent_turns(steps: Iterable[Mapping[str, Any]]) -> list[Turn]:
+    turns = []
+    for step in steps:
+        action = str(step.get("action") or "").strip()
+        calls = calls_of(step) if step.get("tool_calls") else ()
+        if not calls and action:
+            calls = (Call(name="shell", arguments={"command": action}),)
+        text = str(step.get("response") or step.get("thought") or action)
+        turns.append(Turn(text=text, calls=calls, observation=str(step.get("observation") or ""), reward=0.0))
+    return turns
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if isinstance(error, KeyError):
+        return f"lacks {error}"
+    return str(error).partition("\n")[0] or type(error).__name__
