@@ -1,0 +1,258 @@
+"""The command `credit`: every format, broken rows located, three ways of writing, and an honest answer."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agentgym_rtmc import cli
+from agentgym_rtmc.errors import ConfigError, EpisodeFileError
+from agentgym_rtmc.importers.recorded import read_outcomes, read_recorded
+from agentgym_rtmc.trainer.credit import RolloutTree
+from agentgym_rtmc.trainer.credit.diagnosis import diagnose
+from agentgym_rtmc.trainer.credit_commands import extreme_turns, read_parameters, within_episode_share
+from agentgym_rtmc.trainer.credit_files import CreditedTurn, write_turns
+
+
+def shared(name):
+    root = Path(os.environ.get("AGENTGYM_RTMC_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
+    path = root / "trajectories" / name
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    return path
+
+
+def chat(task, commands, reward, **more):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"Mend {task}."}]
+    for command in commands:
+        call = {"function": {"name": "bash", "arguments": json.dumps({"command": command})}}
+        messages += [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": f"ran {command}"}]
+    return {"task_id": task, "messages": messages, "reward": reward, **more}
+
+
+CHATS = [
+    chat("one", ["cat a.py", "sed -i s/1/2/ a.py", "true"], 1.0),
+    chat("one", ["cat a.py", "sed -i s/1/3/ a.py", "true"], 0.0),
+    chat("two", ["ls"], 0.0),
+    chat("two", ["ls", "cat b.py"], 0),
+    chat("three", ["ls"], None),
+]
+
+SWE_AGENT = {
+    "trajectory": [
+        {"action": "ls\n", "observation": "a.py", "response": "I look.\n```\nls\n```"},
+        {"action": "submit", "observation": "", "thought": "Done."},
+    ],
+    "info": {"exit_status": "submitted"},
+}
+
+MINI = {
+    "trajectory_format": "mini-swe-agent-1",
+    "info": {"exit_status": "Submitted"},
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "Mend it."}]},
+        {"role": "assistant", "content": "I look.\n```bash\nls\n```"},
+        {"role": "user", "content": "<returncode>0</returncode>\na.py"},
+        {"role": "assistant", "content": "", "extra": {"actions": [{"command": "cat a.py"}]}},
+        {"role": "tool", "content": "x = 1"},
+    ],
+}
+
+
+def lines(path, rows):
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def run(capsys, *arguments):
+    code = cli.main(["credit", *map(str, arguments)])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_chats_with_broken_rows_are_credited_and_the_broken_located(tmp_path, capsys):
+    broken = ["{not json", "[1]", json.dumps({"messages": []}), json.dumps(chat("one", ["ls"], float("nan")))]
+    file = lines(tmp_path / "chats.jsonl", [CHATS[0], *broken, *CHATS[1:]])
+    out = tmp_path / "deep" / "advantages.jsonl"
+    code, printed, _ = run(capsys, file, "--json", "--out", out, "--permutations", 19)
+    told = json.loads(printed)
+    assert code == 0
+    assert [problem["where"].rpartition(":")[2] for problem in told["problems"]] == ["2", "3", "4", "5"]
+    summary = told["summary"]
+    assert (summary["episodes"], summary["unlabelled"], summary["unreadable"]) == (4, 1, 4)
+    assert (summary["groups"], summary["groups_without_variance"], summary["groups_with_one_episode"]) == (2, 1, 0)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["turn"] for row in rows] == [0, 1, 2, 0, 1, 2, 0, 0, 1]
+    assert rows[0]["action"] == rows[3]["action"] and rows[1]["action"] != rows[4]["action"]
+    assert rows[0]["advantage"] == pytest.approx(0.0, abs=1e-9) and not rows[0]["alone"]
+    assert rows[1]["advantage"] > 0 > rows[4]["advantage"] and rows[2]["alone"]
+    assert {row["advantage"] for row in rows[6:]} == {0.0}
+    assert {row["group"] for row in told["extremes"]} == {"one"}
+
+
+def test_the_summary_for_people(tmp_path, capsys):
+    file = lines(tmp_path / "chats.jsonl", [*CHATS, "{"])
+    code, printed, _ = run(capsys, file, "--out", tmp_path / "a.csv", "--estimator", "dr_grpo")
+    assert code == 0
+    for part in (
+        "4 episodes in 2 groups",
+        "1 without a known outcome",
+        "chats.jsonl:6",
+        "1 whose returns are all equal",
+    ):
+        assert part in printed
+    for part in ("Will step credit pay here?", "lambda = ", "permutation test", "recommended:", "a.csv"):
+        assert part in printed
+    with (tmp_path / "a.csv").open(newline="") as csv_file:
+        rows = list(csv.DictReader(csv_file))
+    assert [float(row["advantage"]) for row in rows[:4]] == [0.5, 0.5, 0.5, -0.5]
+
+
+def test_parquet(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    turn = CreditedTurn("g", "e", 0, 0.5, 0.0, 1.0, True, "s", "a")
+    write_turns(tmp_path / "a.parquet", [turn, turn])
+    assert parquet.read_table(tmp_path / "a.parquet").to_pylist()[1]["advantage"] == 0.5
+
+
+def test_trajectories_of_other_agents(tmp_path):
+    labelled = SWE_AGENT | {"info": {"resolved": True}}
+    (tmp_path / "proj__x-1.traj").write_text(json.dumps(labelled, indent=2))
+    (tmp_path / "proj__x-2.traj.json").write_text(json.dumps(MINI, indent=1))
+    (tmp_path / "proj__x-3.traj").write_text('{"trajectory": [')
+    (tmp_path / "proj__x-4.traj").write_text(json.dumps({"trajectory": []}))
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({"resolved_ids": ["proj__x-9"], "unresolved_ids": ["proj__x-2"]}))
+    paths = [*sorted(tmp_path.glob("*.traj*")), tmp_path / "absent.traj"]
+    found = read_recorded(paths, outcomes=read_outcomes(report))
+    assert [(e.group, len(e.turns), e.total_reward) for e in found.episodes] == [
+        ("proj__x-1", 2, 1.0),
+        ("proj__x-2", 2, 0.0),
+    ]
+    swe, mini = found.episodes
+    assert [call.arguments["command"] for turn in swe.turns for call in turn.calls] == ["ls", "submit"]
+    assert [call.arguments["command"] for turn in mini.turns for call in turn.calls] == ["ls", "cat a.py"]
+    assert mini.turns[0].observation.endswith("a.py") and mini.opening.observation == "Mend it."
+    assert [Path(problem.where).name for problem in found.problems] == [
+        "proj__x-3.traj",
+        "proj__x-4.traj",
+        "absent.traj",
+    ]
+    assert read_recorded(paths[:2]).unlabelled == [str(paths[1])]
+
+
+def test_rewards_for_each_turn_and_packed_files(tmp_path):
+    with gzip.open(tmp_path / "chats.jsonl.gz", "wt") as file:
+        file.write(json.dumps(chat("t", ["ls", "cat a"], None, rewards=[0.25, 0.5])) + "\n")
+        file.write(json.dumps(chat("t", ["ls", "cat a"], None, rewards=[0.25])) + "\n")
+    found = read_recorded([tmp_path / "chats.jsonl.gz"], format="chat")
+    assert [turn.reward for turn in found.episodes[0].turns] == [0.25, 0.5]
+    assert "1 rewards for 2 assistant messages" in found.problems[0].reason
+
+
+def test_our_own_episodes(tmp_path, capsys):
+    from agentgym_rtmc.episode_file import EpisodeWriter
+
+    episodes = read_recorded([lines(tmp_path / "chats.jsonl", CHATS)]).episodes
+    with EpisodeWriter(tmp_path / "episodes.jsonl") as writer:
+        writer.append(episodes)
+    with (tmp_path / "episodes.jsonl").open("a") as file:
+        file.write('{"id": "cut')
+    code, printed, _ = run(capsys, tmp_path / "episodes.jsonl", "--json", "-o", tmp_path / "a.jsonl", "-p", "gamma=0.9")
+    told = json.loads(printed)
+    assert code == 0 and told["summary"]["episodes"] == 4 and told["summary"]["parameters"] == {"gamma": 0.9}
+    assert [problem["where"].rpartition(":")[2] for problem in told["problems"]] == ["6"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "a.txt"], "the ending tells the format"),
+        (["--estimator", "rtmcc"], "did you mean 'rtmc'"),
+        (["-p", "gama=1"], "did you mean 'gamma'"),
+        (["-p", "gamma"], "is not KEY=VALUE"),
+        (["--signature", "operation"], "operation"),
+        (["--format", "chats"], "did you mean 'chat'"),
+        (["--outcomes", "absent.json"], "cannot be read as JSON"),
+    ],
+)
+def test_wrong_arguments_are_one_line(tmp_path, capsys, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    code, _, error = run(capsys, lines(tmp_path / "chats.jsonl", CHATS), *arguments)
+    assert code == 2 and message in error and error.count("\n") == 1
+    assert not list(tmp_path.glob("a*"))
+
+
+def test_nothing_labelled_says_what_to_do(tmp_path, capsys):
+    code, _, error = run(capsys, lines(tmp_path / "chats.jsonl", CHATS[4:]), "-o", tmp_path / "a.jsonl")
+    assert code == 2 and "--outcomes" in error
+    with pytest.raises(EpisodeFileError, match="format"):
+        read_recorded([], format="nonsense")
+
+
+def test_all_shared_episodes_in_one_call(tmp_path, capsys):
+    files = [shared("groups.jsonl.gz"), shared("singles.jsonl.gz")]
+    code, printed, _ = run(capsys, *files, "--json", "-o", tmp_path / "a.jsonl", "--permutations", 20)
+    summary = json.loads(printed)["summary"]
+    assert code == 0 and summary["unreadable"] == 0
+    assert summary["episodes"] + summary["unlabelled"] == 523 and summary["unlabelled"] == 117
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert np.isfinite([row["advantage"] for row in rows]).all() and len(rows) > 10_000
+
+
+def test_parameters_are_json_or_text():
+    assert read_parameters(["a=1", "b=true", "c=x=y", 'd="q"'], "-p") == {"a": 1, "b": True, "c": "x=y", "d": "q"}
+    with pytest.raises(ConfigError):
+        read_parameters(["=1"], "-p")
+
+
+def test_extremes_and_spread():
+    turns = [CreditedTurn("g", "e", t, a, 0.0, 0.0, True, "", "") for t, a in enumerate([0.1, -0.5, 0.9])]
+    flat = [CreditedTurn("h", "e", 0, 0.0, 0.0, 0.0, True, "", "")]
+    assert [row["turn"] for row in extreme_turns([*turns, *flat], 1)] == [2, 1]
+    assert within_episode_share([np.array([1.0, 1.0]), np.array([-1.0, -1.0])]) == 0.0
+    assert within_episode_share([np.array([1.0, -1.0]), np.array([-1.0, 1.0])]) == 1.0
+    assert within_episode_share([np.zeros(3)]) == 0.0
+
+
+def keyed(groups, turns, *, decides, unique=False, rewards=None, seed=0):
+    """Groups of 8 in which one early turn decides (or not), and all else is met by all (or by nobody)."""
+    rng = np.random.default_rng(seed)
+    choice = rng.integers(0, 2, (groups * 8, 1))
+    states = np.where(np.arange(turns) > 1, choice, 0) * 100 + np.arange(turns)
+    if unique:
+        states = np.arange(states.size).reshape(states.shape)
+    paid = np.zeros(states.shape)
+    paid[:, -1] = choice[:, 0] if decides else rng.integers(0, 2, len(choice))
+    if rewards:
+        paid[:, 2] += rewards
+    return RolloutTree.from_ids(states, np.zeros_like(states), paid, groups=np.repeat(np.arange(groups), 8))
+
+
+@pytest.mark.parametrize(
+    ("tree", "estimator", "reason"),
+    [
+        (keyed(6, 12, decides=True), "adaptive", "tell outcomes apart"),
+        (keyed(6, 12, decides=False), "grpo", "no more about outcomes than chance"),
+        (keyed(6, 12, decides=True, unique=True), "grpo", "no company"),
+        (keyed(6, 4, decides=True), "adaptive", "in between"),
+        (keyed(6, 12, decides=True, rewards=0.5), "adaptive", "ladder"),
+        (RolloutTree.from_keys([["s"], ["s"]], [["a"], ["b"]], [[1], [1]]), "grpo", "nothing to credit yet"),
+    ],
+)
+def test_the_recommendation(tree, estimator, reason):
+    found = diagnose(tree, permutations=99)
+    assert found.estimator == estimator and reason in found.reason
+
+
+def test_the_permutation_test_is_fair():
+    """Without any signal p is below 0.1 about one time in ten."""
+    p_values = [diagnose(keyed(4, 6, decides=False, seed=s), permutations=39, seed=s).p_value for s in range(60)]
+    assert 0.0 <= np.mean(np.array(p_values) <= 0.1) <= 0.25
+    assert diagnose(keyed(4, 6, decides=True), permutations=39).p_value == 1 / 40
