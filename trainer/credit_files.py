@@ -9,6 +9,7 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from importlib import import_module
 from pathlib import Path
 
 from agentgym_rtmc.errors import ConfigError, DependencyError
@@ -53,11 +54,10 @@ def write_turns(path: Path, turns: Sequence[CreditedTurn]) -> None:
             writer.writerows(asdict(turn) for turn in turns)
     else:
         try:
-            import pyarrow
-            import pyarrow.parquet
+            pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
         except ModuleNotFoundError as error:
             raise DependencyError(
                 "writing Parquet needs pyarrow: pip install pyarrow; or name a .jsonl file"
             ) from error
         table = pyarrow.table({name: [getattr(turn, name) for turn in turns] for name in names})
-        pyarrow.parquet.write_table(table, path)
+        parquet.write_table(table, path)

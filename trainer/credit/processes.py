@@ -95,7 +95,7 @@ class Process:
 def _drawn(rng: np.random.Generator, cumulative: Floats) -> Ints:
     """One column index per row of cumulative probabilities."""
     drawn = (rng.random(len(cumulative))[:, None] > cumulative).sum(axis=1, dtype=np.int64)
-    return np.minimum(drawn, cumulative.shape[1] - 1).astype(np.int64, copy=False)
+    return np.asarray(np.minimum(drawn, cumulative.shape[1] - 1), dtype=np.int64)
 
 
 def corridor(length: int = 6) -> Process:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, cast
@@ -21,6 +21,7 @@ import numpy as np
 
 from agentgym_rtmc.errors import CreditError, RegistrationError, nearest
 from agentgym_rtmc.registration import load
+from agentgym_rtmc.trainer.credit import checks
 from agentgym_rtmc.trainer.credit.numbering import Floats
 from agentgym_rtmc.trainer.credit.tree import RolloutTree
 
@@ -140,10 +141,13 @@ def find_estimator(name: str) -> Estimator:
     return Estimator(name, cast("EstimatorFunction", function), "batch")
 
 
-def estimate(name: str, tree: RolloutTree, *, memory: Memory | None = None, **parameters: Any) -> Advantages:
+def estimate(
+    name: str, tree: RolloutTree, *, memory: Memory | None = None, rms: float | None = None, **parameters: Any
+) -> Advantages:
     """Run an estimator by name: one float64 array per episode, one value per step.
 
-    `memory` is what the previous batch's result carried (None at first); estimators without one ignore it.
+    memory: what the previous batch's result carried (None at first); estimators without one ignore it. rms: scale the
+    batch to this root mean square, so that estimators can share a learning rate; `Advantages.rms` tells it otherwise.
 
     >>> tree = RolloutTree.from_keys([["s"], ["s"]], [["a"], ["b"]], [[1.0], [0.0]])
     >>> estimate("dr_grpo", tree)
@@ -151,6 +155,8 @@ def estimate(name: str, tree: RolloutTree, *, memory: Memory | None = None, **pa
     """
     chosen = find_estimator(name)
     chosen.check(parameters)
+    if rms is not None and checks.strength("rms", rms) == 0.0:
+        raise CreditError("rms=0 would erase all credit; leave it out for the estimator's own scale")
     if chosen.has_memory:
         parameters["memory"] = memory
     if chosen.scope == "batch":
@@ -164,7 +170,10 @@ def estimate(name: str, tree: RolloutTree, *, memory: Memory | None = None, **pa
             for key, amount in found.report.items():
                 report[key] = report.get(key, 0) + amount
         credit = Credit(values, None, report)
-    return Advantages(tree, credit)
+    advantages = Advantages(tree, credit)
+    if rms is None or advantages.rms == 0.0:
+        return advantages
+    return Advantages(tree, replace(credit, advantages=credit.advantages * (rms / advantages.rms)))
 
 
 def _run(chosen: Estimator, tree: RolloutTree, parameters: Mapping[str, Any]) -> Credit:

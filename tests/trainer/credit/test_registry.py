@@ -131,3 +131,9 @@ def test_an_estimator_of_ones_own_by_module_and_name(tmp_path, monkeypatch):
 
 def test_the_scale_is_reported():
     assert estimate("dr_grpo", TREE).rms == pytest.approx(0.5)
+    scaled = estimate("dr_grpo", TREE, rms=2.0)
+    assert scaled.rms == pytest.approx(2.0) and scaled[1][0] == pytest.approx(-2.0)
+    flat = RolloutTree.from_keys([["s"], ["s"]], [["a"], ["b"]], [[1], [1]])
+    assert estimate("dr_grpo", flat, rms=1.0).rms == 0.0
+    with pytest.raises(CreditError, match="erase all credit"):
+        estimate("dr_grpo", TREE, rms=0.0)
