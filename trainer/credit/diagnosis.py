@@ -49,7 +49,7 @@ def diagnose(tree: RolloutTree, *, permutations: int = 200, seed: int = 0) -> Di
     >>> tree = RolloutTree.from_keys(**keys, rewards=[[0, 1], [0, 0]] * 4, groups=[0] * 4 + [1] * 4)
     >>> found = diagnose(tree)
     >>> found.alone, round(found.split_signal, 2), found.p_value < 0.2
-    (0.0, 0.65, True)
+    (0.0, 0.63, True)
     """
     live = tree.live_steps
     company = tree.company()

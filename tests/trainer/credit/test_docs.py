@@ -14,6 +14,8 @@ import agentgym_rtmc.trainer.credit as credit
 
 MODULES = [f"{credit.__name__}.{module.name}" for module in pkgutil.iter_modules(credit.__path__)]
 
+OURS = sorted(n for n, entry in credit.ESTIMATORS.items() if entry.function.__module__.startswith(credit.__name__))
+
 
 @pytest.mark.parametrize("name", MODULES)
 def test_worked_examples(name):
@@ -21,7 +23,7 @@ def test_worked_examples(name):
     assert doctest.testmod(module).failed == 0
 
 
-@pytest.mark.parametrize("name", sorted(credit.ESTIMATORS))
+@pytest.mark.parametrize("name", OURS)
 def test_every_estimator_is_documented_with_an_example(name):
     text = credit.ESTIMATORS[name].function.__doc__
     assert "Shape: (steps,)" in text and ">>>" in text

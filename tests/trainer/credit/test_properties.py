@@ -14,7 +14,9 @@ from agentgym_rtmc.trainer.credit import ESTIMATORS, RolloutTree, estimate
 
 from .batches import advantages, assert_close, batches, fewer, tree_of
 
-ALL = sorted(set(ESTIMATORS) - {"gae"})
+ALL = sorted(
+    n for n, entry in ESTIMATORS.items() if n != "gae" and entry.function.__module__.startswith("agentgym_rtmc")
+)
 LOCAL = sorted(set(ALL) - {"reinforce_pp"})  # a group's advantages depend on nothing outside it
 MEMORY = {"between": 30.0, "within": 2.0}
 
