@@ -19,7 +19,9 @@ from agentgym_rtmc.environments.sandbox.local import LocalSandbox
 from agentgym_rtmc.errors import GradingError, SandboxError
 
 NO_ANSWER = {"x": "no answer"}
-_SPEC = SandboxSpec(timeout=10.0, memory_bytes=256 * MIB, processes=16, disk_bytes=4 * MIB, output_bytes=16 * MIB)
+_SPEC = SandboxSpec(
+    timeout=10.0, cpu_seconds=2, memory_bytes=256 * MIB, processes=16, disk_bytes=4 * MIB, output_bytes=16 * MIB
+)
 
 
 @cache
@@ -29,21 +31,20 @@ def driver_text() -> bytes:
 
 
 def answer_calls(
-    jobs: Sequence[tuple[str, Sequence[CallData]]], *, seconds: float = 0.5, lines: int = 0, timeout: float = 10.0
+    jobs: Sequence[tuple[str, Sequence[CallData]]], *, seconds: float = 5.0, lines: int = 0, timeout: float = 10.0
 ) -> list[list[Any]]:
-    """Let each module answer its calls, all jobs in one sandbox but each in a process of its own.
+    """Let each module answer its calls, all jobs in one sandbox but each in a process of its own, for 2 CPU seconds.
 
-    `seconds` are CPU seconds of one call, `lines` executed lines of one call (0: no limit), `timeout` wall-clock
+    `seconds` are wall-clock seconds of one job, `lines` executed lines of one call (0: no limit), `timeout` wall-clock
     seconds of everything together. Jobs of different agents do not belong into one call. Shape of the result: one list
     per job, as long as its calls. Raises GradingError when the sandbox fails.
     """
     rows = [{"source": source, "calls": calls} for source, calls in jobs]
-    request = {"jobs": rows, "seconds": seconds, "lines": lines}
+    request = repr({"jobs": rows, "seconds": seconds, "lines": lines}).encode("utf-8", "surrogatepass")
     try:
         with LocalSandbox(_SPEC) as sandbox:
             sandbox.write("driver.py", driver_text())
-            argv = ["python3", "-I", "-S", "driver.py"]
-            result = sandbox.exec(argv, timeout=timeout, stdin=json.dumps(request).encode())
+            result = sandbox.exec(["python3", "-I", "-S", "driver.py"], timeout=timeout, stdin=request)
     except SandboxError as error:
         raise GradingError(f"the sandbox that answers calls failed: {error}; run `agentgym-rtmc doctor`") from error
     texts = result.stdout.split("\n")

@@ -25,8 +25,8 @@ from agentgym_rtmc.errors import TaskError
 from agentgym_rtmc.tasks import Task
 
 MAX_PROGRAM_BYTES = 100_000
-CALL_SECONDS = 0.5
-TOTAL_SECONDS = 8.0
+SECONDS = 5.0
+"""Wall-clock seconds for all calls of a program; its CPU seconds are limited to 2."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def judge(task: Task, program: bytes | None) -> Verdict:
     if known is not None:
         return known
     cases: list[Any] = calls
-    [answers] = answer_calls([(source, cases)], seconds=CALL_SECONDS, timeout=TOTAL_SECONDS)
+    [answers] = answer_calls([(source, cases)], seconds=SECONDS)
     verdict = Verdict(sum(map(same, expected, answers)), len(calls))
     MEMO.put(key, verdict)
     return verdict

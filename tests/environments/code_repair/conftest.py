@@ -16,7 +16,7 @@ CALLS = [f"add({a}, {b})" for a, b in ((1, 2), (0, 0), (5, -3), (2, 2), (7, 1), 
 def build_task(original=ADD, buggy="def add(a, b):\n    return a - b\n", calls=CALLS, visible=4, name="task"):
     """A task whose expected values come from the original."""
     data = [parse_call(text) for text in calls]
-    expected = driver.run_job({"source": original, "calls": data}, 1.0, 0)
+    expected = driver.run_job({"source": original, "calls": data})
     shown = [[call, value] for call, value in zip(data, expected, strict=True)][:visible]
     return Task(
         id=name,

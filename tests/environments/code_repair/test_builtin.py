@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 
 from agentgym_rtmc.environments.code_repair import build, builtin
-from agentgym_rtmc.environments.code_repair.answering import answer_calls
 from agentgym_rtmc.environments.code_repair.builtin import SPLITS, load_builtin
 from agentgym_rtmc.environments.code_repair.cases import same
 from agentgym_rtmc.environments.code_repair.corpus import Program, load_programs
@@ -126,9 +125,7 @@ def prove(tasks):
     jobs = [
         (text, task.private["calls"]) for task in tasks for text in (task.private["original"], task.public["source"])
     ]
-    answers = []
-    for start in range(0, len(jobs), 400):
-        answers += answer_calls(jobs[start : start + 400], seconds=1.0, lines=build.LINES, timeout=300.0)
+    answers = list(build.run_batches(jobs))
     for number, task in enumerate(tasks):
         right = [same(a, b) for a, b in zip(task.private["expected"], answers[2 * number], strict=True)]
         assert all(right), (task.id, answers[2 * number])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_rtmc.environments.code_repair import driver
+from agentgym_rtmc.environments.code_repair.answering import NO_ANSWER, answer_calls
 from agentgym_rtmc.environments.code_repair.cases import decode, is_value, parse_call, same, show_steps
 from agentgym_rtmc.errors import TaskError
 
@@ -98,8 +99,8 @@ def test_only_exact_builtin_types_leave_the_driver(value):
         driver.encode(value)
 
 
-def answers(source, *calls, seconds=0.5, lines=0):
-    return driver.run_job({"source": source, "calls": [parse_call(c) for c in calls]}, seconds, lines)
+def answers(source, *calls, lines=0):
+    return driver.run_job({"source": source, "calls": [parse_call(c) for c in calls]}, lines)
 
 
 def test_the_driver_answers_functions_and_objects():
@@ -119,7 +120,26 @@ def test_the_driver_tells_exceptions_and_missing_answers_apart():
     assert answers("", "f(0)") == [{"e": "KeyError"}]
 
 
-@pytest.mark.parametrize("limit", [{"lines": 1000}, {"seconds": 0.05}])
-def test_the_driver_ends_endless_calls(limit):
+def test_the_driver_ends_endless_calls():
     source = "def f():\n    while True:\n        pass\n"
-    assert answers(source, "f()", **limit) == [{"x": "endless"}]
+    assert answers(source, "f()", "f()", lines=1000) == [{"x": "endless"}, {"x": "skipped"}]
+
+
+@given(values)
+def test_the_drivers_json_is_json(value):
+    typed = driver.encode(value)
+    assert json.loads(driver.to_json(typed)) == through_json(typed)
+    assert driver.to_json(typed).isascii()
+
+
+def test_modules_answer_in_a_sandbox_each_for_itself(sandboxed):
+    jobs = [
+        ("def f(x):\n    print('noise')\n    return x + x\n", [["f", [2]], ["f", ["é\ud800字𝄞"]], ["f", [[]]]]),
+        ("import os\nos._exit(3)", [["f", [1]]]),
+        ("def f():\n    while True: pass\n", [["f", []]]),
+        ("def f(x): return {x: (x, 0.5)}\n", [["f", [None]]]),
+    ]
+    first, second, third, fourth = answer_calls(jobs)
+    assert first == [4, "é\ud800字𝄞" * 2, []]
+    assert second == third == [NO_ANSWER]
+    assert fourth == [{"d": [[None, {"t": [None, {"f": "0.5"}]}]]}]

@@ -91,7 +91,7 @@ def test_forms_answer_like_the_program_they_come_from():
             elif program.vary:
                 continue
             job = {"calls": calls, "source": form.source}
-            assert driver.run_job(job, 1.0, 0) == driver.run_job({**job, "source": plain}, 1.0, 0), form.source
+            assert driver.run_job(job) == driver.run_job({**job, "source": plain}), form.source
     assert shaped > 200
 
 
@@ -100,8 +100,8 @@ def test_a_shape_differs_and_keeps_its_answers():
     shapes = {reshape(source, random.Random(seed)) for seed in range(60)}
     assert len(shapes) > 8
     job = {"calls": [["f", [a, b]] for a in range(4) for b in range(4)]}
-    first = driver.run_job({**job, "source": source}, 1.0, 0)
-    assert all(driver.run_job({**job, "source": shape}, 1.0, 0) == first for shape in shapes)
+    first = driver.run_job({**job, "source": source})
+    assert all(driver.run_job({**job, "source": shape}) == first for shape in shapes)
 
 
 def test_names_are_replaced_everywhere_but_in_strings():
@@ -113,8 +113,8 @@ def test_names_are_replaced_everywhere_but_in_strings():
             renamed = rename(program.source, names)
             calls = program.draw_calls(20)
             new_calls = [[names.get(first, first), *rest] for first, *rest in calls]
-            before = driver.run_job({"source": program.source, "calls": calls}, 1.0, 0)
-            assert driver.run_job({"source": renamed, "calls": new_calls}, 1.0, 0) == before, renamed
+            before = driver.run_job({"source": program.source, "calls": calls})
+            assert driver.run_job({"source": renamed, "calls": new_calls}) == before, renamed
             back = {new: old for old, new in names.items()}
             assert rename(renamed, back) == program.source
 

@@ -43,9 +43,10 @@ def test_the_reference_solves_tasks_of_every_split(sandboxed, split):
         assert perform(env, players.reference, task) == (1.0, 2), task.id
 
 
-def test_the_references_command_restores_the_original_of_every_task(sandboxed):
-    """All tasks of the set, in one sandbox: sed itself against the original."""
-    tasks = list(load_builtin())
+@pytest.mark.parametrize("share", [40, pytest.param(None, marks=pytest.mark.full)])
+def test_the_references_command_restores_the_original(sandboxed, share):
+    """Many tasks in one sandbox: sed itself against the original."""
+    tasks = list(load_builtin(limit=share))
     with LocalSandbox() as sandbox:
         for start in range(0, len(tasks), 400):
             batch = tasks[start : start + 400]
@@ -60,10 +61,10 @@ def test_the_references_command_restores_the_original_of_every_task(sandboxed):
 
 def test_the_demonstrator_sometimes_succeeds(sandboxed):
     env = CodeRepairEnv()
-    tasks = load_builtin(limit=60).split("train")
+    tasks = load_builtin(limit=40).split("train")
     played = [perform(env, players.demonstrator, task, seed) for seed, task in enumerate(tasks)]
     solved = np.mean([reward for reward, _ in played])
-    assert 0.15 < solved < 0.6
+    assert 0.1 < solved < 0.65
     assert len({turns for _, turns in played}) >= 4
 
 

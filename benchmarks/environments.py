@@ -1,0 +1,176 @@
+"""What CodeRepair costs: loading, resets, turns with and without remembered results, grading.
+
+CPU is of this process and all its children. "Beyond the command" is a turn's CPU less that of the same command run
+bare on the same files in the same run, so that a busy machine hurts both alike. `python benchmarks/environments.py
+[--turns 40] [--json]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from agentgym_rtmc.environments.code_repair import grading, players
+from agentgym_rtmc.environments.code_repair.builtin import load_builtin
+from agentgym_rtmc.environments.code_repair.env import CodeRepairEnv
+from agentgym_rtmc.environments.code_repair.repairs import edit_command
+from agentgym_rtmc.environments.code_repair.workspace import start_snapshot
+from agentgym_rtmc.environments.sandbox import memo
+from agentgym_rtmc.environments.sandbox.root_sources import interpreter
+from agentgym_rtmc.tasks import Task
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and the children it has waited for."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in usage)
+
+
+class Clock:
+    """Wall and CPU milliseconds of a block."""
+
+    wall = 0.0
+    cpu = 0.0
+
+
+@contextmanager
+def timed(count: int) -> Iterator[Clock]:
+    """Measure a block that does something `count` times."""
+    clock = Clock()
+    cpu, wall = cpu_seconds(), time.perf_counter()
+    yield clock
+    clock.wall = (time.perf_counter() - wall) * 1e3 / count
+    clock.cpu = (cpu_seconds() - cpu) * 1e3 / count
+
+
+def repeat_commands(env: CodeRepairEnv, tasks: list[Task], command: Callable[[Task], str]) -> Clock:
+    """One turn in each task."""
+    clocks = []
+    for task in tasks:
+        env.reset(options={"task": task})
+        with timed(1) as clock:
+            env.step(players.write_action(command(task)))
+        clocks.append(clock)
+    total = Clock()
+    total.wall = sum(clock.wall for clock in clocks) / len(clocks)
+    total.cpu = sum(clock.cpu for clock in clocks) / len(clocks)
+    return total
+
+
+def bare(tasks: list[Task], command: Callable[[Task], str]) -> Clock:
+    """The same commands as plain processes; these come from the reference player, not from an agent."""
+    total = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        python = Path(folder, "bin", "python")
+        python.parent.mkdir()
+        python.write_text(f'#!/bin/sh\nexec {interpreter()} -S -E -B "$@"\n')  # as bare as the sandbox's own
+        python.chmod(0o755)
+        path = f"{folder}/bin:/usr/local/bin:/usr/bin:/bin"
+        for number, task in enumerate(tasks):
+            place = Path(folder, str(number))
+            for name, (mode, data) in start_snapshot(task).items():
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                if data:
+                    (place / name).write_bytes(data)
+                elif mode & 0o040000:
+                    (place / name).mkdir(exist_ok=True)
+            with timed(len(tasks)) as clock:
+                subprocess.run(
+                    ["sh", "-c", command(task)], cwd=place, env={"PATH": path}, capture_output=True, check=False
+                )
+            total.wall += clock.wall
+            total.cpu += clock.cpu
+    return total
+
+
+def episodes(env: CodeRepairEnv, tasks: list[Task], repeats: int) -> tuple[int, float]:
+    """The demonstrator on each task; returns turns and the share of commands that were remembered."""
+    memo.SHARED.clear()
+    turns = 0
+    for seed in range(repeats):
+        for task in tasks:
+            observation, _ = env.reset(seed=seed, options={"task": task})
+            acting = players.demonstrator(task, observation, np.random.default_rng(seed))
+            action, over = next(acting), False
+            while not over:
+                observation, _, terminated, truncated, _ = env.step(action)
+                turns += 1
+                over = terminated or truncated
+                if not over:
+                    action = acting.send(observation)
+    asked = memo.SHARED.hits + memo.SHARED.misses
+    return turns, memo.SHARED.hits / max(1, asked)
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=40)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows: list[dict[str, object]] = []
+
+    def report(what: str, clock: Clock, note: str = "") -> None:
+        rows.append({"what": what, "wall ms": round(clock.wall, 2), "CPU ms": round(clock.cpu, 2), "note": note})
+
+    with timed(1) as clock:
+        tasks = list(load_builtin().split("train"))
+    report("load the task set", clock, f"{len(tasks)} training tasks")
+    tasks = tasks[:: len(tasks) // options.turns][: options.turns]
+    env = CodeRepairEnv()
+    fresh = CodeRepairEnv(memo=False)
+    fresh.reset(options={"task": tasks[0]})
+    fresh.step(players.write_action("true"))
+    with timed(len(tasks)) as clock:
+        for task in tasks:
+            env.reset(options={"task": task})
+    report("reset, new task", clock, f"{1e3 / clock.wall:.0f} resets/s")
+    with timed(len(tasks)) as clock:
+        for task in tasks:
+            env.reset(options={"task": task})
+    report("reset, same task again", clock, f"{1e3 / clock.wall:.0f} resets/s")
+
+    def repair(task: Task) -> str:
+        return edit_command(players.true_repair(task))
+
+    for name, command in {"cat m.py": lambda task: "cat m.py", "revert, edit, test": repair}.items():
+        plain, turn = bare(tasks, command), repeat_commands(fresh, tasks, command)
+        report(f"turn: {name}", turn, f"{turn.cpu - plain.cpu:.1f} ms CPU beyond the command ({plain.cpu:.1f} ms bare)")
+        repeat_commands(env, tasks, command)
+        known = repeat_commands(env, tasks, command)
+        report(f"turn: {name}, known", known, f"{1e3 / known.wall:.0f} turns/s")
+    grading.MEMO.clear()
+    for note in ("first", "known"):
+        with timed(len(tasks)) as clock:
+            for task in tasks:
+                grading.judge(task, str(task.private["original"]).encode())
+        report(f"grade, {note}", clock)
+    with timed(1) as clock:
+        turns, share = episodes(env, tasks[:10], 8)
+    note = f"{turns} turns, {1e3 * turns / clock.wall:.0f} turns/s on one thread, {share:.0%} known"
+    clock.wall, clock.cpu = clock.wall / turns, clock.cpu / turns
+    report("demonstrator, groups of 8", clock, note)
+
+    if options.json:
+        print(json.dumps({"cores": os.cpu_count(), "rows": rows}))
+        return
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
