@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +27,9 @@ from agentgym_rtmc.trainer.credit.assemble import (
 from agentgym_rtmc.trainer.credit.numbering import Bools, Floats, Ints, Level, Numbering
 from agentgym_rtmc.trainer.credit.tree import RolloutTree
 from agentgym_rtmc.trainer.credit.view import KeyNames
+
+if TYPE_CHECKING:
+    from agentgym_rtmc.episodes import Episode, EpisodeGroup
 
 
 def from_tokens(
@@ -106,3 +110,32 @@ def _common_prefix(one: Ints, other: Ints) -> int:
     length = min(len(one), len(other))
     differ = one[:length] != other[:length]
     return int(differ.argmax()) if differ.any() else length
+
+
+def from_group_tokens(groups: Sequence[EpisodeGroup]) -> RolloutTree:
+    """See `RolloutTree.from_group_tokens`."""
+    episodes = [episode for group in groups for episode in group.episodes]
+    columns = [_transcript(episode) for episode in episodes]
+    return from_tokens(
+        [ids for ids, _, _ in columns],
+        [mask for _, mask, _ in columns],
+        [paid for _, _, paid in columns],
+        valid=[episode.valid and len(ids) > 0 for episode, (ids, _, _) in zip(episodes, columns, strict=True)],
+        groups=[group.id for group in groups for _ in group.episodes],
+    )
+
+
+def _transcript(episode: Episode) -> tuple[Ints, Bools, Floats]:
+    ids: list[int] = []
+    mask: list[bool] = []
+    paid: list[float] = []
+    for index, turn in enumerate(episode.turns):
+        if not turn.token_ids:
+            if episode.valid:
+                raise CreditError(f"turn {index} of episode {episode.id!r} has no token ids; use from_groups")
+            break
+        context = turn.context_ids or ()
+        ids += [*context, *turn.token_ids]
+        mask += [False] * len(context) + [True] * len(turn.token_ids)
+        paid += [0.0] * (len(context) + len(turn.token_ids) - 1) + [turn.reward]
+    return np.asarray(ids, np.int64), np.asarray(mask, np.bool_), np.asarray(paid, np.float64)

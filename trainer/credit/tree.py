@@ -137,6 +137,17 @@ class RolloutTree:
 
         return assemble.from_groups(groups, signature, coarser)
 
+    @classmethod
+    def from_group_tokens(cls, groups: Sequence[EpisodeGroup]) -> RolloutTree:
+        """Merge our own episodes by the exact tokens of their transcripts, in the order of the groups.
+
+        The sequence of an episode is, turn by turn, its `context_ids` and then its sampled `token_ids`. Each turn's
+        reward is paid on its last sampled token. Raises CreditError where a valid episode has no token ids.
+        """
+        from agentgym_rtmc.trainer.credit import prefixes
+
+        return prefixes.from_group_tokens(groups)
+
     # -- sizes and positions ------------------------------------------------------------------------------------------
 
     @property

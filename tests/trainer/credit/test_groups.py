@@ -1,0 +1,85 @@
+"""Our own episodes enter the tree: by a signature's keys, by coarser ones, and by the tokens of their transcripts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agentgym_rtmc.episodes import Episode, EpisodeGroup, Opening, Turn
+from agentgym_rtmc.errors import CreditError
+from agentgym_rtmc.signatures.base import FunctionSignature
+from agentgym_rtmc.tasks import Task
+from agentgym_rtmc.trainer.credit import RolloutTree, estimate
+
+FINE = FunctionSignature(lambda opening, turns: "/".join(turn.text for turn in turns))
+COARSE = FunctionSignature(lambda opening, turns: str(len(turns)))
+
+
+def episode(name, group, texts, reward, *, valid=True, tokens=True):
+    turns = tuple(
+        Turn(
+            text=text,
+            observation=f"saw {text}",
+            reward=reward if index == len(texts) - 1 else 0.0,
+            context_ids=(1, 2) if tokens else None,
+            token_ids=tuple(map(ord, text)) if tokens else None,
+        )
+        for index, text in enumerate(texts)
+    )
+    opening = Opening(task=Task(id=group), observation="begin")
+    return Episode(id=name, group=group, opening=opening, turns=turns, valid=valid, terminated=valid)
+
+
+def groups(**more):
+    first = episode("a", "g", ["x", "yz"], 1.0, **more), episode("b", "g", ["x", "w"], 0.0, **more)
+    second = (
+        episode("c", "h", ["x"], 0.0, **more),
+        episode("d", "h", ["x", "y"], 0.5, **more),
+        episode("e", "h", [], 0.0, valid=False, **more),
+    )
+    return [EpisodeGroup(id="g", episodes=first), EpisodeGroup(id="h", episodes=second)]
+
+
+def test_keys_rewards_observations_and_counts():
+    tree = RolloutTree.from_groups(groups(), FINE, [COARSE])
+    assert [row.tolist() for row in tree.split(tree.rewards)] == [[0, 1], [0, 0], [0], [0, 0.5], []]
+    assert tree.visits("x", group="g") == 2 and tree.visits("", "x", group="h") == 2
+    assert len(tree.levels) == 2 and tree.levels[1].states.count == 4
+    assert tree.token_counts.tolist() == [1, 2, 1, 1, 1, 1, 1]
+    assert [tree.names.of(tree.names.observations, step) for step in (0, 1, 2)] == ["begin", "saw x", "begin"]
+    assert [len(row) for row in estimate("backoff", tree)] == [2, 2, 1, 2, 0]
+    assert RolloutTree.from_groups(groups(tokens=False), FINE).token_counts is None
+
+
+def test_an_episode_without_turns_counts_as_invalid():
+    start = [EpisodeGroup(id="g", episodes=(*groups()[0].episodes, episode("f", "g", [], 0.0)))]
+    found = estimate("dr_grpo", RolloutTree.from_groups(start, FINE))
+    assert [row.tolist() for row in found] == [[0.5, 0.5], [-0.5, -0.5], []]
+
+
+def test_two_groups_of_one_name_are_refused():
+    with pytest.raises(CreditError, match="two groups have one id"):
+        RolloutTree.from_groups([groups()[0]] * 2, FINE)
+
+
+def test_transcripts():
+    tree = RolloutTree.from_group_tokens(groups())
+    assert [row.tolist() for row in tree.split(tree.sampled)][:2] == [
+        [False, False, True, False, False, True, True],
+        [False, False, True, False, False, True],
+    ]
+    found = estimate("tempo", tree, normalize=False)
+    np.testing.assert_allclose(found[0], [0, 0, 0.5, 0, 0, 1.0, 0.5])
+    np.testing.assert_allclose(found[1], [0, 0, -0.5, 0, 0, -1.0])
+    # c ends where d hears more: what that changes for d (from the mean of both to its own return) is nobody's token
+    assert found.report["environment_change"] == pytest.approx(0.25)
+    with pytest.raises(CreditError, match="turn 0 of episode 'a' has no token ids"):
+        RolloutTree.from_group_tokens(groups(tokens=False))
+
+
+def test_what_the_environment_decides_goes_to_no_token():
+    rows = [[5, 8, 6], [5, 9, 6]]
+    tree = RolloutTree.from_tokens(rows, [[1, 0, 1]] * 2, [1.0, 0.0])
+    found = estimate("tempo", tree, normalize=False)
+    np.testing.assert_allclose(found[0], [0.5, 0.0, 0.5])
+    assert found.report == {"policy_change": 0.0, "environment_change": 1.0}
