@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -16,8 +17,12 @@ from agentgym_rtmc.episodes import Episode, EpisodeGroup
 from agentgym_rtmc.settings import Settings
 from agentgym_rtmc.tasks import Task
 from agentgym_rtmc.trainer.policy.base import Policy, SamplingParams
+from agentgym_rtmc.trainer.progress import Progress
 from agentgym_rtmc.trainer.rollout import EnvFactory, Rollout, RolloutConfig, RolloutStats, plan_groups
 from agentgym_rtmc.trainer.statistics import Interval, clustered_interval
+
+if TYPE_CHECKING:
+    from agentgym_rtmc.trainer.config import TrainConfig
 
 EVALUATION_NUMBERS = 1 << 40
 """Episode numbers of evaluations start here, so that their noise is never a training episode's."""
@@ -83,10 +88,48 @@ def evaluate(
     return summarise(groups, stats, config.success_reward)
 
 
+def evaluate_with_progress(
+    config: TrainConfig,
+    make_env: EnvFactory,
+    policy: Policy,
+    tasks: Sequence[Task],
+    progress: Progress,
+    name: str,
+    on_episode: Callable[[Episode], None] | None = None,
+) -> Evaluation:
+    """Evaluate as configured, with a bar that shows the pass rate so far."""
+    progress.phase(name, len(tasks) * config.evaluation.samples)
+    done = passes = 0
+
+    def count(episode: Episode) -> None:
+        nonlocal done, passes
+        done += 1
+        passes += passed(episode, config.evaluation.success_reward)
+        progress.update(done, passed=passes / done)
+        if on_episode is not None:
+            on_episode(episode)
+
+    return evaluate(
+        make_env,
+        policy,
+        tasks,
+        config.evaluation,
+        config.rollout,
+        config.policy.sampling(temperature=config.evaluation.temperature),
+        on_episode=count,
+        deterministic=config.run.deterministic,
+    )
+
+
+def passed(episode: Episode, success_reward: float) -> bool:
+    """Whether a valid episode's total reward reaches `success_reward` (up to rounding)."""
+    return episode.valid and episode.total_reward >= success_reward - 1e-9
+
+
 def summarise(groups: Sequence[EpisodeGroup], stats: RolloutStats, success_reward: float) -> Evaluation:
     """Compute pass@1 and its companions from collected groups."""
     valid = [[episode for episode in group.episodes if episode.valid] for group in groups]
-    passes = [[float(episode.total_reward >= success_reward - 1e-9) for episode in members] for members in valid]
+    passes = [[float(passed(episode, success_reward)) for episode in members] for members in valid]
     episodes = [episode for members in valid for episode in members]
     turns = [turn for episode in episodes for turn in episode.turns]
     return Evaluation(

@@ -25,15 +25,13 @@ from agentgym_rtmc.episodes import Episode
 from agentgym_rtmc.registration import find_env, load_task_set
 from agentgym_rtmc.settings import dump_toml
 from agentgym_rtmc.signatures import make_signature
-from agentgym_rtmc.tasks import Task
 from agentgym_rtmc.trainer.config import EnvConfig, TrainConfig
 from agentgym_rtmc.trainer.credit_step import assign_credit
-from agentgym_rtmc.trainer.evaluate import Evaluation, evaluate
+from agentgym_rtmc.trainer.evaluate import evaluate_with_progress, passed
 from agentgym_rtmc.trainer.learner.checkpoint import Checkpoint, load_latest, save_checkpoint
 from agentgym_rtmc.trainer.learner.learner import Learner
 from agentgym_rtmc.trainer.metrics import MetricsWriter, read_metrics
 from agentgym_rtmc.trainer.order import shuffled, tasks_of_update
-from agentgym_rtmc.trainer.policy.base import Policy
 from agentgym_rtmc.trainer.policy.factory import make_policy
 from agentgym_rtmc.trainer.policy.tokens import TokenPolicy
 from agentgym_rtmc.trainer.progress import Progress
@@ -197,32 +195,6 @@ def set_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def evaluate_with_progress(
-    config: TrainConfig, make_env: EnvFactory, policy: Policy, tasks: Sequence[Task], progress: Progress, name: str
-) -> Evaluation:
-    """Evaluate with a bar that shows the pass rate so far."""
-    total = len(tasks) * config.evaluation.samples
-    progress.phase(name, total)
-    done = passed = 0
-
-    def count(episode: Episode) -> None:
-        nonlocal done, passed
-        done += 1
-        passed += episode.valid and episode.total_reward >= config.evaluation.success_reward - 1e-9
-        progress.update(done, passed=passed / done)
-
-    return evaluate(
-        make_env,
-        policy,
-        tasks,
-        config.evaluation,
-        config.rollout,
-        config.policy.sampling(temperature=config.evaluation.temperature),
-        on_episode=count,
-        deterministic=config.run.deterministic,
-    )
-
-
 def episode_figures(episodes: Sequence[Episode], success_reward: float) -> dict[str, float]:
     """Summarise the valid episodes of an update: reward, pass rate, length, how they ended."""
     valid = [episode for episode in episodes if episode.valid]
@@ -230,7 +202,7 @@ def episode_figures(episodes: Sequence[Episode], success_reward: float) -> dict[
     turns = [turn for episode in valid for turn in episode.turns]
     return {
         "reward": sum(episode.total_reward for episode in valid) / count,
-        "pass_rate": sum(episode.total_reward >= success_reward - 1e-9 for episode in valid) / count,
+        "pass_rate": sum(passed(episode, success_reward) for episode in valid) / count,
         "episodes": float(len(episodes)),
         "turns_per_episode": len(turns) / count,
         "truncated_share": sum(episode.truncated for episode in valid) / count,
