@@ -41,6 +41,7 @@ class WarmStartConfig(Settings):
     learning_rate: float = Field(3e-3, gt=0, description="peak; a short warm-up, then a cosine to a tenth")
     batch_tokens: int = Field(4096, ge=64, description="tokens of one optimiser step, padding included")
     weight_decay: float = Field(0.1, ge=0, description="AdamW's, on matrices only")
+    context_weight: float = Field(0.5, ge=0, description="weight of what the agent read (its own tokens count 1)")
     failed_weight: float = Field(1.0, ge=0, description="weight of actions in episodes without reward")
     repeat_weight: float = Field(1.0, ge=0, description="weight of actions that the episode had taken before")
     heldout_share: float = Field(0.05, gt=0, lt=1, description="share of the tasks kept out to measure the loss on")
