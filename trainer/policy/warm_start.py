@@ -1,8 +1,8 @@
 """First lessons of the embedded model: supervised learning on a demonstrator's episodes, kept in the user's cache.
 
 Invariants: the ids are the very ones a policy would see; the agent's own tokens count fully, what it read counts
-`context_weight`. The loss reported is of the agent's tokens on tasks that were kept out. Equal inputs (code, tasks, settings) find the model that was made from them before; anything
-else, or a damaged cache entry, makes it again.
+`context_weight`. The loss reported is of the agent's tokens on tasks that were kept out. Equal inputs (code, tasks,
+settings) find the model that was made from them before; anything else, or a damaged cache entry, makes it again.
 """
 
 from __future__ import annotations
