@@ -20,7 +20,7 @@ def draw(description: str, rng: random.Random) -> Any:
 
     >>> rng = random.Random(1)
     >>> draw("sorted(list(int(0, 9), 3, 3))", rng), draw("one('a', 'b')", rng), draw("[1, 2]", rng)
-    ([1, 2, 9], 'a', [1, 2])
+    ([1, 4, 9], 'a', [1, 2])
     """
     return _draw(ast.parse(description, mode="eval").body, rng)
 

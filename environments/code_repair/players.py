@@ -18,9 +18,19 @@ from agentgym_rtmc.tasks import Task
 
 SUBMIT = "submit"
 _PROTOCOL = ShellProtocol()
-# How common each kind of bug is among the tasks; kinds with many places get little for each place.
-_WEIGHTS = dict.fromkeys(OPERATORS, 1.0)
-_WEIGHTS |= {"compare": 2.0, "wrong_variable": 1.5, "wrong_index": 1.5, "arithmetic": 1.5}
+# Roughly how common each kind of bug is among the tasks, in percent; a kind with many places gives little to each.
+_WEIGHTS = dict.fromkeys(OPERATORS, 2.0) | {
+    "wrong_variable": 16.0,
+    "compare": 14.0,
+    "arithmetic": 13.0,
+    "off_by_one": 13.0,
+    "wrong_return": 11.0,
+    "wrong_constant": 7.0,
+    "wrong_index": 6.0,
+    "swapped_arguments": 4.0,
+    "boolean": 3.0,
+    "wrong_call": 3.0,
+}
 
 
 def write_action(command: str) -> str:
@@ -28,12 +38,12 @@ def write_action(command: str) -> str:
     return _PROTOCOL.render(Call(name="shell", arguments={"command": command}))
 
 
-def true_repair(task: Task) -> str:
+def true_repair(task: Task, unique: bool = False) -> str:
     """Return the sed script that restores the original. Raises TaskError for a task without one."""
     source, original = task.public.get("source"), task.private.get("original")
     if not isinstance(source, str) or not isinstance(original, str):
         raise TaskError(f"task {task.id!r} has no public 'source' or private 'original'; players need both")
-    return sed_script(source, difference(source, original))
+    return sed_script(source, difference(source, original), unique)
 
 
 def reference(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
@@ -50,13 +60,15 @@ def demonstrator(
     hint: float = 0.14,
     repeat: float = 0.25,
     give_up: float = 0.2,
+    unique: bool = False,
 ) -> Generator[str, str, None]:
     """Look, run the tests, then guess single edits until the tests pass or patience ends.
 
     `hint` is the probability that a guess is the right edit, `repeat` that an earlier guess is tried again, `give_up`
-    that the agent submits without a pass; each is drawn anew every turn.
+    that the agent submits without a pass; each is drawn anew every turn. `unique` writes edits with so much of their
+    surroundings that they occur once, instead of counting occurrences.
     """
-    source, answer = str(task.public["source"]), true_repair(task)
+    source, answer = str(task.public["source"]), true_repair(task, unique)
     repairs = find_repairs(source)
     chances = _chances(repairs)
     if rng.random() < 0.7:
@@ -71,7 +83,7 @@ def demonstrator(
         elif rng.random() < hint or not repairs:
             script = answer
         else:
-            script = sed_script(source, repairs[int(rng.choice(len(repairs), p=chances))])
+            script = sed_script(source, repairs[int(rng.choice(len(repairs), p=chances))], unique)
         tried.append(script)
         seen = yield write_action(edit_command(script))
     yield write_action(SUBMIT)

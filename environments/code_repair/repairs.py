@@ -36,11 +36,11 @@ def difference(before: str, after: str) -> Edit:
     return Edit(start, end, "".join(new[head : len(new) - tail]), "difference")
 
 
-def sed_script(text: str, edit: Edit) -> str:
+def sed_script(text: str, edit: Edit, unique: bool = False) -> str:
     """Return the `s|old|new|N` that carries out an edit of `text`.
 
     The pattern takes in the blank before the edit, and tokens after it (at the end of the text: what stands before)
-    until it is one that sed counts at this place.
+    until it is one that sed counts at this place; with `unique`, until it occurs nowhere before, so that N is 1.
 
     >>> text = "while a < b and c < d:"
     >>> sed_script(text, Edit(18, 19, "<=", "compare"))
@@ -49,7 +49,7 @@ def sed_script(text: str, edit: Edit) -> str:
     start, end = edit.start, edit.end
     if start > 0 and text[start - 1] == " ":
         start -= 1
-    while not text[start:end].strip() or _occurrence(text, start, end) is None:
+    while not text[start:end].strip() or not _fits(_occurrence(text, start, end), unique):
         following = _WORD.search(text, end)
         if following is not None:
             end = following.end()
@@ -59,6 +59,10 @@ def sed_script(text: str, edit: Edit) -> str:
             break
     old, new = text[start:end], text[start : edit.start] + edit.new + text[edit.end : end]
     return f"s|{escape_pattern(old)}|{escape_replacement(new)}|{_occurrence(text, start, end) or 1}"
+
+
+def _fits(occurrence: int | None, unique: bool) -> bool:
+    return occurrence == 1 if unique else occurrence is not None
 
 
 def _occurrence(text: str, start: int, end: int) -> int | None:

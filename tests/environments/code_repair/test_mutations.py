@@ -163,6 +163,19 @@ def test_scripts_hit_the_right_occurrence(data):
         assert occurrence_replace(text, script) == edit.apply(text)
 
 
+def test_a_unique_script_needs_no_counting():
+    text = "while a < b and c < d:\n    a = a + 1\n"
+    place = text.index("< d")
+    assert sed_script(text, Edit(place, place + 1, "<=", "compare")) == "s| <| <=|2"
+    assert sed_script(text, Edit(place, place + 1, "<=", "compare"), unique=True) == "s| < d| <= d|1"
+    for program in PROGRAMS:
+        for edit in find_edits(program.source):
+            script = sed_script(program.source, edit, unique=True)
+            if "\\" not in script and script.count("|") == 3:
+                assert script.endswith("|1")
+                assert occurrence_replace(program.source, script) == edit.apply(program.source)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_real_sed_carries_out_any_edit(sandboxed, data):
