@@ -19,6 +19,8 @@ from agentgym_rtmc.environments.sandbox.local import LocalSandbox
 from agentgym_rtmc.errors import GradingError, SandboxError
 
 NO_ANSWER = {"x": "no answer"}
+LATE = {"x": "late"}
+"""No answer within the wall-clock limit: possibly a matter of the machine's load."""
 _SPEC = SandboxSpec(
     timeout=10.0, cpu_seconds=2, memory_bytes=256 * MIB, processes=16, disk_bytes=4 * MIB, output_bytes=16 * MIB
 )
@@ -48,7 +50,11 @@ def answer_calls(
     except SandboxError as error:
         raise GradingError(f"the sandbox that answers calls failed: {error}; run `agentgym-rtmc doctor`") from error
     texts = result.stdout.split("\n")
-    return [_read(texts[number] if number < len(texts) else "", len(calls)) for number, (_, calls) in enumerate(jobs)]
+    missing = '"late"' if result.timed_out else ""
+    return [
+        _read(texts[number] or missing if number < len(texts) else missing, len(calls))
+        for number, (_, calls) in enumerate(jobs)
+    ]
 
 
 def _read(text: str, count: int) -> list[Any]:
@@ -56,6 +62,8 @@ def _read(text: str, count: int) -> list[Any]:
         answers = json.loads(text)
     except (ValueError, RecursionError):
         answers = None
+    if answers == "late":
+        return [LATE] * count
     if not isinstance(answers, list):
         answers = []
     return [answers[number] if number < len(answers) else NO_ANSWER for number in range(count)]

@@ -10,9 +10,9 @@ A call is [function, [arguments]], or [class, [arguments], [method, [arguments]]
 methods returned.
 
 Protocol: standard input is a Python literal {"jobs": [{"source", "calls"}, ..], "seconds", "lines"}; standard output is
-one JSON list of answers a job, in lines of the same order. Each job runs in a child process of its own for at most
-`seconds` of wall time (the sandbox limits CPU time and memory), `lines` limits the executed lines of one call (0: no
-limit). After one call without an answer the rest of a job is skipped.
+one JSON list of answers a job, in lines of the same order, or "late" for a job that was stopped. Each job runs in a
+child process of its own for at most `seconds` of wall time (the sandbox limits CPU time and memory); `lines` limits the
+executed lines of one call (0: no limit). After one call without an answer the rest of a job is skipped.
 
 Only modules that start in no time are imported: json, signal and typing would double what a grading costs.
 """
@@ -147,15 +147,15 @@ def run_child(job: dict[str, Any], lines: int, out: int) -> NoReturn:
 
 
 def collect(source: int, seconds: float) -> bytes:
-    """Read a pipe to its end, for at most so long; what comes too late or is too large is no answer."""
+    """Read a pipe to its end; what is too large is no answer, what comes after so many seconds is late."""
     deadline = time.monotonic() + seconds
     text = b""
     while select.select([source], [], [], max(0.0, deadline - time.monotonic()))[0]:
         piece = os.read(source, 1 << 16)
         text += piece
         if not piece or len(text) > MAX_ANSWER:
-            break
-    return text if len(text) <= MAX_ANSWER else b""
+            return text if len(text) <= MAX_ANSWER else b""
+    return b'"late"'
 
 
 def main() -> None:

@@ -6,7 +6,8 @@ Invariants, each against a way to cheat:
 - The sandbox gets calls, never expected values: nothing in frames, files or streams to read them from.
 - The verdict is the comparison of typed JSON here: exit codes, printed text and objects with an `__eq__` of their own
   have no part in it, and a missing answer is a wrong one.
-- A program that was judged once is not run again: the verdict depends on its text and the cases alone.
+- A program that was judged once is not run again: the verdict depends on its text and the cases alone. Only one that
+  was stopped by the wall clock is, as that may be the machine's load.
 - A failure of the machine raises GradingError; it is never the agent's zero.
 """
 
@@ -19,7 +20,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym_rtmc.environments.code_repair.answering import answer_calls
+from agentgym_rtmc.environments.code_repair.answering import LATE, answer_calls
 from agentgym_rtmc.environments.code_repair.cases import same
 from agentgym_rtmc.errors import TaskError
 from agentgym_rtmc.tasks import Task
@@ -97,7 +98,8 @@ def judge(task: Task, program: bytes | None) -> Verdict:
     cases: list[Any] = calls
     [answers] = answer_calls([(source, cases)], seconds=SECONDS)
     verdict = Verdict(sum(map(same, expected, answers)), len(calls))
-    MEMO.put(key, verdict)
+    if LATE not in answers:
+        MEMO.put(key, verdict)
     return verdict
 
 

@@ -3,6 +3,7 @@
 import ast
 import json
 import random
+import re
 from collections import Counter
 
 import pytest
@@ -12,6 +13,8 @@ from agentgym_rtmc.environments.code_repair.builtin import SPLITS, load_builtin
 from agentgym_rtmc.environments.code_repair.cases import same
 from agentgym_rtmc.environments.code_repair.corpus import Program, load_programs
 from agentgym_rtmc.environments.code_repair.mutations import Edit, find_edits
+from agentgym_rtmc.environments.code_repair.workspace import visible_tests
+from agentgym_rtmc.environments.sandbox.local import LocalSandbox
 from agentgym_rtmc.errors import ConfigError, TaskError
 from agentgym_rtmc.registration import load_task_set
 from agentgym_rtmc.tasks import Task
@@ -138,6 +141,22 @@ def prove(tasks):
 
 def test_some_tasks_of_every_split_are_proven_again(sandboxed):
     prove(list(load_builtin(limit=30)))
+
+
+def test_the_visible_tests_themselves_tell_mutant_and_original_apart(sandboxed):
+    """`t.py` really run: one line each, a failing case for the mutant, a pass for the original."""
+    tasks = list(load_builtin(limit=16))
+    with LocalSandbox() as sandbox:
+        for number, task in enumerate(tasks):
+            for kind, text in (("mutant", task.public["source"]), ("original", task.private["original"])):
+                sandbox.write(f"{kind}{number}/m.py", text.encode())
+                sandbox.write(f"{kind}{number}/t.py", visible_tests(task.public["visible"]).encode())
+        command = f"for i in $(seq 0 {len(tasks) - 1}); do python mutant$i/t.py; python original$i/t.py; done"
+        lines = sandbox.exec(["sh", "-c", command], timeout=200.0, merge=True).stdout.splitlines()
+    assert len(lines) == 2 * len(tasks)
+    for task, mutant, original in zip(tasks, lines[::2], lines[1::2], strict=True):
+        assert re.match(r"[0-5]/6 FAIL ", mutant), (task.id, mutant)
+        assert original == "6/6 PASS", (task.id, original)
 
 
 @pytest.mark.full

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_rtmc.environments.code_repair import driver
-from agentgym_rtmc.environments.code_repair.answering import NO_ANSWER, answer_calls
+from agentgym_rtmc.environments.code_repair.answering import LATE, NO_ANSWER, answer_calls
 from agentgym_rtmc.environments.code_repair.cases import decode, is_value, parse_call, same, show_steps
 from agentgym_rtmc.errors import TaskError
 
@@ -138,8 +138,11 @@ def test_modules_answer_in_a_sandbox_each_for_itself(sandboxed):
         ("import os\nos._exit(3)", [["f", [1]]]),
         ("def f():\n    while True: pass\n", [["f", []]]),
         ("def f(x): return {x: (x, 0.5)}\n", [["f", [None]]]),
+        ("import time\ntime.sleep(60)", [["f", []], ["f", []]]),
     ]
-    first, second, third, fourth = answer_calls(jobs)
+    first, second, third, fourth, fifth = answer_calls(jobs, seconds=4.0, timeout=30.0)
     assert first == [4, "é\ud800字𝄞" * 2, []]
     assert second == third == [NO_ANSWER]
     assert fourth == [{"d": [[None, {"t": [None, {"f": "0.5"}]}]]}]
+    assert fifth == [LATE, LATE]
+    assert answer_calls(jobs[4:], seconds=9.0, timeout=0.5) == [[LATE, LATE]]
