@@ -1,7 +1,8 @@
 """`agentgym_rtmc/CodeRepair-v0`: a small program with one planted bug, repaired by shell commands.
 
 Invariants:
-- Commands really run, each in namespaces of its own over the workspace; nothing but files passes between turns.
+- Commands really run, each in namespaces of its own over the workspace (one that ran on the very same files before is
+  answered from memory); nothing but files passes between turns.
 - The reward is 1 when all hidden cases are right at the end (submitted or out of turns), else 0, less `turn_cost` a
   turn. It is judged by `grading.py` from the text of `m.py`; nothing else of the workspace counts.
 - `info["files"]` has the digest of each file that differs from the start (None: deleted), `info["tests"]` what the
@@ -10,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -40,13 +42,14 @@ SUBMIT = "submit"
 _LIMITS = {"memory_bytes": 256 * MIB, "processes": 32, "disk_bytes": 8 * MIB, "disk_files": 500}
 # Commands that are meant to change files; redirections to a descriptor or of one are not.
 _EDITING = re.compile(r"\bsed\b[^|;&]* -\w*i|(?<!\d)>(?!&)|\b(?:tee|patch|mv|cp|rm|ed|dd|truncate|git apply)\b")
-_OWN_TESTS = re.compile(r"^(\d+)/(\d+) (?:PASS|FAIL)", re.MULTILINE)
-_PYTEST = re.compile(r"(\d+) (passed|failed|error)")
+_OWN_TESTS = re.compile(r"^(\d{1,4})/(\d{1,4}) (?:PASS|FAIL)", re.MULTILINE)
+_PYTEST = re.compile(r"\b(\d{1,4}) (passed|failed|error)")
 
 
 @lru_cache(maxsize=32)
-def _load(task_set: str, options: tuple[tuple[str, Any], ...]) -> TaskSet:
-    return load_task_set(ENV_ID, task_set, **dict(options))
+def _load(task_set: str, options: str) -> TaskSet:
+    """Load a task set once for all environments of the process; `options` is JSON."""
+    return load_task_set(ENV_ID, task_set, **json.loads(options))
 
 
 class CodeRepairEnv(AgentEnv):
@@ -73,7 +76,7 @@ class CodeRepairEnv(AgentEnv):
         prompt: str = "v1",
         render_mode: str | None = None,
     ) -> None:
-        options = tuple(sorted((task_options or {}).items()))
+        options = json.dumps(dict(task_options or {}), sort_keys=True)
         super().__init__(lambda: _load(task_set, options).split(split), max_turns, turn_cost, render_mode)
         if output_limit < 40:
             raise ConfigError(f"output_limit must be at least 40 characters, not {output_limit}")

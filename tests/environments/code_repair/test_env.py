@@ -248,6 +248,8 @@ def test_clip_keeps_head_and_tail():
         ("pytest t.py", "=== 2 failed, 4 passed in 0.1s ===", {"passed": 4, "total": 6}),
         ("pytest t.py", "1 error in 0.1s", {"passed": 0, "total": 1}),
         ("python -m pytest", "no tests ran", None),
+        ("python t.py", "9" * 5000 + "/6 PASS", None),
+        ("pytest", "9" * 5000 + " passed", None),
     ],
 )
 def test_outcomes_of_visible_tests_are_read(command, output, found):
