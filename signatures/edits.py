@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from functools import lru_cache
 from typing import Any
 
 from unidiff.errors import UnidiffParseError
@@ -178,6 +179,7 @@ def diff_files(text: str, whitespace: bool = True) -> dict[str, str | None] | No
     return found or None
 
 
+@lru_cache(maxsize=65_536)
 def is_scratch(path: str) -> bool:
     """Whether a path looks like an agent's scratch file or a generated one.
 

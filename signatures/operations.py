@@ -19,7 +19,7 @@ from typing import Literal
 from agentgym_rtmc.episodes import Opening, Turn
 from agentgym_rtmc.errors import SignatureError
 from agentgym_rtmc.signatures.digests import bounded, short_digest
-from agentgym_rtmc.signatures.growing import GrowingSet
+from agentgym_rtmc.signatures.growing import GrowingMap, GrowingSet
 from agentgym_rtmc.signatures.shell_commands import DEFAULT_ROOT
 from agentgym_rtmc.signatures.shell_operations import Operation
 from agentgym_rtmc.signatures.test_outcomes import outcome_key
@@ -29,16 +29,16 @@ Level = Literal["exact", "bucket", "file"]
 BUCKET = 100
 """Lines per bucket of a partial view."""
 _MASK = (1 << 64) - 1
-_EDITS = ("C", "M", "I", "D")
+_EDITS = ("M", "I", "D")
 """First letters of marks that a revert takes away (created files stay)."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What has been done, as (path, mark) pairs: looked at, and edited. `tests` is the last test outcome."""
+    """What has been done: looked at and created, as (path, mark) pairs; edited, as marks by path; the last outcome."""
 
     seen: GrowingSet = field(default_factory=GrowingSet)
-    edits: GrowingSet = field(default_factory=GrowingSet)
+    edits: GrowingMap = field(default_factory=GrowingMap)
     tests: str = ""
 
 
@@ -85,14 +85,13 @@ class OperationsSignature:
         ran = "tests" in turn.info
         for operation in self._operations(turn):
             if operation.category == "revert":
-                kept = [pair for pair in edits if pair[1].startswith("C") or not _covered(pair[0], operation.paths)]
-                edits = GrowingSet.of(kept)
+                edits = _reverted(edits, operation.paths)
                 continue
             ran = ran or operation.category in ("test", "execute", "other")
             mark = self._mark(operation)
             for path in (operation.paths or (".",)) if mark else ():
                 if mark.startswith(_EDITS):
-                    edits = edits.with_item((path, mark))
+                    edits = edits.with_marks(path, edits.marks(path) | {mark})
                 else:
                     seen = seen.with_item((path, mark))
         # Only counts, as in the table; which tests failed is the business of `test_outcomes`.
@@ -169,8 +168,14 @@ def _view_scope(operation: Operation, size: int) -> str:
     return ",".join(dict.fromkeys(out))
 
 
-def _covered(path: str, folders: tuple[str, ...]) -> bool:
-    return any(folder == "." or path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
+def _reverted(edits: GrowingMap, paths: tuple[str, ...]) -> GrowingMap:
+    if "." in paths:
+        return GrowingMap()
+    for path in paths:
+        edits = edits.with_marks(path, frozenset())
+        for inside in [key for key in edits if key.startswith(path.rstrip("/") + "/")] if "." not in path[1:] else ():
+            edits = edits.with_marks(inside, frozenset())
+    return edits
 
 
 _ERROR = re.compile(

@@ -292,6 +292,8 @@ class _Reader:
     def word(self, node: tree_sitter.Node, depth: int) -> Word:
         parts: list[Part] = []
         self._parts(node, depth, parts)
+        if len(parts) == 1 and parts[0].text and "__HEREDOC_" not in parts[0].text:
+            return Word(tuple(parts))
         merged: list[Part] = []
         for part in parts:
             if merged and part.kind == "text" and merged[-1].kind == "text":
@@ -401,11 +403,14 @@ def _negated(stages: list[Node], both: list[bool]) -> Node:
 
 
 _PLAIN = re.compile(r"[\w./:=,@%^!$\[\]{}+-]+")
+_SPECIAL = re.compile(r"[\\*?\[\]{}~]")
 _GLOB = re.compile(r"\\(.)|([*?]|\[[^\]]*\]|[{}~\[\]])", re.DOTALL)
 
 
 def _bare(text: str) -> list[Part]:
     """Split an unquoted word into plain text and glob characters, taking backslashes away."""
+    if not _SPECIAL.search(text):
+        return [Part("text", text)]
     parts: list[Part] = []
     position = 0
     for match in _GLOB.finditer(text):

@@ -61,6 +61,8 @@ def read_pipeline(node: Pipeline, place: Place, run: StatementReader) -> Operati
             if _ignores_input(stage):
                 content = _fixed_content(stage, inner)  # it reads something else: what came before is lost
                 current = None if content is not None else _stage(stage, inner, run, piped=not last)
+                if current is not None and current.idle and not last:
+                    current, content = None, ""
                 continue
             current = _fed(stage, content, inner, run, piped=not last)
             continue
@@ -145,39 +147,49 @@ def _is_identity(stage: Node) -> bool:
 
 def _through(current: Operation, stage: Node, place: Place, run: StatementReader, last: bool) -> Operation:
     """One more stage behind an operation."""
-    if _is_identity(stage) and (current.reads or current.category in ("test", "execute")):
+    shows = current.reads or current.category in ("test", "execute")
+    if _is_identity(stage) and shows:
         return current
-    words = _words(stage, place)
-    head = _head(stage)
-    plain = isinstance(stage, Simple) and not stage.assignments and streams(stage.redirects).out is None
-    plain = plain and isinstance(stage, Simple) and streams(stage.redirects).stdin is None
-    if plain and current.category == "test" and head in _FILTERS and not current.parts:
+    following = _stage(stage, place, run, piped=not last)
+    to = streams(stage.redirects) if isinstance(stage, Simple) and not stage.assignments else None
+    if to is None or to.out is not None or to.stdin is not None or following.paths:
+        return _piped(current, following)
+    head, inner = _head(stage), following.view
+    if inner == View(()) and shows:
         return current
-    if (
-        plain
-        and current.reads
-        and head == "sort"
-        and last
-        and all(re.fullmatch(r"-[nrVhfdb]+", shape(w)) for w in words[1:])
-    ):
+    if current.category == "test" and head in _FILTERS and not current.parts:
+        return current
+    if current.reads and head == "sort" and last and _only_orders(_words(stage, place)[1:]):
         return current
     view = current.view
-    if plain and view is not None and len(view.paths) < 2 and view.tail is None:
-        operation = _stage(stage, place, run, piped=not last)
-        inner = operation.view
-        if inner is not None and not inner.paths:
-            if inner.tail is None:
-                return viewing(View(view.paths, within(view.ranges, inner.ranges)))
-            if view.ranges is None:
-                return viewing(View(view.paths, tail=inner.tail))
-        whole = view.ranges is None and len(view.paths) == 1
-        if whole and head in _TAKES_FILE and not operation.paths and isinstance(stage, Simple):
-            path = view.paths[0]
-            operand = Redirect("<", target=text_word(path if path.startswith(("/", "~")) else f"{place.root}/{path}"))
-            again = _stage(replace(stage, redirects=(operand, *stage.redirects)), place, run, piped=not last)
-            if path in again.paths and " < " not in again.line.text:
-                return again
-    return _piped(current, _stage(stage, place, run, piped=not last))
+    if view is not None and len(view.paths) < 2 and view.tail is None:
+        if inner is not None and inner.tail is None:
+            return viewing(View(view.paths, within(view.ranges, inner.ranges)))
+        if inner is not None and view.ranges is None:
+            return viewing(View(view.paths, tail=inner.tail))
+        again = _reading(view, stage, place, run, last)
+        if again is not None:
+            return again
+    return _piped(current, following)
+
+
+def _only_orders(words: tuple[Word, ...]) -> bool:
+    return all(re.fullmatch(r"-[nrVhfdb]+", shape(word)) for word in words)
+
+
+def _reading(view: View, stage: Node, place: Place, run: StatementReader, last: bool) -> Operation | None:
+    """`cat f | grep x` as `grep x f`."""
+    if (
+        view.ranges is not None
+        or len(view.paths) != 1
+        or not isinstance(stage, Simple)
+        or _head(stage) not in _TAKES_FILE
+    ):
+        return None
+    path = view.paths[0]
+    operand = Redirect("<", target=text_word(path if path.startswith(("/", "~")) else f"{place.root}/{path}"))
+    again = _stage(replace(stage, redirects=(operand, *stage.redirects)), place, run, piped=not last)
+    return again if path in again.paths and " < " not in again.line.text else None
 
 
 def _piped(current: Operation, following: Operation) -> Operation:

@@ -7,6 +7,7 @@ Constructs kept only as text (`[[ … ]]`, `(( … ))`, `case`, `select`) are `V
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from agentgym_rtmc.signatures.shell_heredocs import Heredoc
@@ -31,9 +32,11 @@ class Word:
 
     parts: tuple[Part, ...] = ()
 
-    @property
+    @cached_property
     def literal(self) -> str | None:
         """The word's value where it is fixed, else None (globs and expansions)."""
+        if len(self.parts) == 1:
+            return self.parts[0].text if self.parts[0].kind == "text" else None
         if any(part.kind != "text" for part in self.parts):
             return None
         return "".join(part.text for part in self.parts)

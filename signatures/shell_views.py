@@ -157,8 +157,8 @@ def _sed(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
         ranges = sed_ranges(f"{kept.group(1)},{kept.group(2)}p")
     if ranges is not None and len(paths) < 2:
         return viewing(View(paths, union(ranges)))
-    shown = sorted({name for name, _ in options.options if name in ("n", "E", "u", "r")} - {"u"})
-    flags = "".join("E" if name == "r" else name for name in shown)
+    given = {"E" if name == "r" else name for name, _ in options.options}
+    flags = "".join(sorted(given & {"n", "E"}))
     pieces = ["sed", *(["-" + flags] if flags else []), quote(script), *(path for path in map(quote, paths))]
     return Operation("view", Line(" ".join(pieces)), paths, detail=script, reads=not re.search(r"\bw\b|e\s*$", script))
 

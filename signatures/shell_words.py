@@ -166,6 +166,8 @@ _BRACES = re.compile(r"\{(-?\d+)\.\.(-?\d+)\}")
 
 def expand_braces(word: Word) -> list[Word]:
     """Expand `{a,b}` and `{1..3}` (at most 100 words); other braces become text."""
+    if all(part.kind != "glob" for part in word.parts):
+        return [word]
     parts = list(word.parts)
     for index, part in enumerate(parts):
         if part.kind != "glob":
