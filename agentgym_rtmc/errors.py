@@ -47,6 +47,10 @@ class SignatureError(AgentGymError):
     """A signature broke its contract (impure, not a string, raised on a turn)."""
 
 
+class RunFolderError(AgentGymError):
+    """A run's folder is not one, cannot be written, or is in use by another process."""
+
+
 class CheckpointError(AgentGymError):
     """A checkpoint is missing, incomplete, corrupt or does not fit the configuration."""
 

@@ -1,24 +1,24 @@
 """Running an agent named on the command line: which policy that is, and episodes of it.
 
-Invariant: nothing is learned and nothing in a run folder is changed.
+Invariants: nothing is learned and nothing in a run folder is changed. A scripted agent needs no torch.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from agentgym_rtmc.episodes import Episode
 from agentgym_rtmc.errors import ConfigError, nearest
-from agentgym_rtmc.registration import load_task_set
 from agentgym_rtmc.settings import load_settings
 from agentgym_rtmc.trainer.config import TrainConfig
 from agentgym_rtmc.trainer.evaluate import Evaluation, evaluate_with_progress
-from agentgym_rtmc.trainer.loop import env_factory, set_threads
-from agentgym_rtmc.trainer.order import shuffled
 from agentgym_rtmc.trainer.policy.factory import make_policy
+from agentgym_rtmc.trainer.preparation import env_factory, heldout_tasks, load_tasks
 from agentgym_rtmc.trainer.progress import Progress
+from agentgym_rtmc.trainer.threads import set_threads
 
 SCRIPTS = ("scripted:reference", "scripted:demonstrator")
 
@@ -37,6 +37,7 @@ def agent_config(
 
     `agent`: a run folder (its own configuration, unless a file is given), a model folder or hub id, or one of SCRIPTS.
     """
+    policy = _policy_overrides(agent)
     run = Path(agent)
     if config_file is None and (run / "config.toml").is_file():
         config_file = run / "config.toml"
@@ -46,36 +47,46 @@ def agent_config(
         "evaluation.samples": samples,
         "evaluation.temperature": temperature,
     }
-    changes = [f"{key}={value}" for key, value in given.items() if value is not None]
-    return load_settings(TrainConfig, config_file, [*overrides, *changes, *_policy_overrides(agent)])
+    # JSON's strings and numbers are TOML's.
+    changes = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
+    return load_settings(TrainConfig, config_file, [*overrides, *changes, *policy])
 
 
 def _policy_overrides(agent: str) -> list[str]:
     if agent.startswith("scripted:"):
         if agent not in SCRIPTS:
-            raise ConfigError(f"no agent {agent!r}{nearest(agent, SCRIPTS)}")
+            raise ConfigError(f"there is no agent {agent!r}{nearest(agent, SCRIPTS)}")
         return ["policy.kind=scripted", f"policy.player={agent.partition(':')[2]}"]
-    run = Path(agent)
-    if not (run / "config.toml").is_file():
-        return ["policy.kind=hf", f'policy.model="{agent}"']
+    folder = Path(agent)
+    model: str | Path = agent
+    if (folder / "config.toml").is_file():
+        model = _newest_model(folder)
+    elif not folder.is_dir() and (agent.startswith((".", "/", "~")) or (folder.parent.name and folder.parent.is_dir())):
+        # Not the id of a model on a hub: its owner is no folder here.
+        beside = [other.name for other in folder.parent.glob("*/") if other.name[:1] != "."]
+        raise ConfigError(f"there is no folder {agent}{nearest(folder.name, beside) if beside else ''}")
+    return ["policy.kind=hf", f"policy.model={json.dumps(str(model))}"]
+
+
+def _newest_model(run: Path) -> Path:
     from agentgym_rtmc.trainer.learner.checkpoint import load_latest
 
     checkpoint = load_latest(run)
     if checkpoint is None:
-        raise ConfigError(f"{agent} has no checkpoint yet; continue it with: agentgym-rtmc train --resume {agent}")
-    return ["policy.kind=hf", f'policy.model="{checkpoint.model_path}"']
+        raise ConfigError(f"{run} has no checkpoint yet; continue it with: agentgym-rtmc train --resume {run}")
+    return checkpoint.model_path
 
 
 def collect(
     config: TrainConfig, agent: str, progress: Progress, on_episode: Callable[[Episode], None] | None = None
 ) -> Evaluation:
     """Run the agent on `evaluation.tasks` tasks of the held-out split, `evaluation.samples` episodes each."""
-    set_threads(config.run.threads)
-    tasks = load_task_set(config.env.id, config.env.task_set, **config.env.task_options)
-    chosen = shuffled(tasks.split(config.env.heldout_split), config.evaluation.tasks, config.evaluation.seed)
+    tasks = heldout_tasks(config, load_tasks(config.env))
     make_env = env_factory(config.env)
+    if config.policy.kind != "scripted":
+        set_threads(config.run.threads)
     policy = make_policy(
         config.policy, env_id=config.env.id, make_env=make_env, observation_role=config.rollout.observation_role
     )
     with closing(policy):
-        return evaluate_with_progress(config, make_env, policy, chosen, progress, agent, on_episode)
+        return evaluate_with_progress(config, make_env, policy, tasks, progress, agent, on_episode)

@@ -6,20 +6,28 @@ embedded policy on code repair.
 
 from __future__ import annotations
 
-import dataclasses
-import signal
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from agentgym_rtmc.episode_file import EpisodeWriter
-from agentgym_rtmc.errors import ConfigError
+from agentgym_rtmc.episodes import Episode
+from agentgym_rtmc.errors import AgentGymError, ConfigError
 from agentgym_rtmc.settings import load_settings
-from agentgym_rtmc.tables import show_json, show_table
-from agentgym_rtmc.trainer.config import TrainConfig
+from agentgym_rtmc.tables import show_table
+from agentgym_rtmc.trainer.config import TrainConfig, refuse_changes
+from agentgym_rtmc.trainer.preparation import prepare
 from agentgym_rtmc.trainer.progress import Progress
+from agentgym_rtmc.trainer.result import read_result, show_result
+from agentgym_rtmc.trainer.run_folder import RunFolder
+from agentgym_rtmc.trainer.stopping import polite_kills
+from agentgym_rtmc.trainer.threads import set_threads
 
 Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="[CONFIG.toml] [KEY=VALUE]...", help="a configuration, then overrides")
@@ -38,54 +46,45 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train an agent; ends with a table of held-out pass@1 before and after, and the run folder."""
-    from agentgym_rtmc.trainer.run_folder import RunFolder
-
     config_file, overrides = split_arguments(arguments)
     if estimator is not None:
         overrides.append(f"credit.estimator={estimator}")
-    if resume is not None:
-        if config_file is not None:
-            raise ConfigError("--resume takes the configuration of the run folder; leave the file out")
-        refuse_changes(overrides)
-        config = load_settings(TrainConfig, resume / "config.toml", overrides)
-        opened = RunFolder.reopen(resume)
-    else:
-        config = load_settings(TrainConfig, config_file, overrides)
-        opened = RunFolder.create(Path(config.run.folder), config.run.name)
-    with opened as folder:
-        from agentgym_rtmc.trainer.loop import train as run_training
+    if resume is not None and config_file is not None:
+        raise ConfigError("--resume takes the configuration of the run folder; leave the file out")
+    with polite_kills():
+        if resume is None:
+            config = load_settings(TrainConfig, config_file, overrides)
+            prepared = prepare(config)  # what is wrong is refused before there is a folder
+            opened = RunFolder.create(Path(config.run.folder), config.run.name)
+        else:
+            refuse_changes(overrides)
+            opened = RunFolder.reopen(resume)
+        with opened as folder, _telling_how_to_continue(folder):
+            if resume is not None:
+                config = load_settings(TrainConfig, folder.config, overrides)
+                prepared = prepare(config)
+            result = read_result(folder)
+            if result is not None and result.updates >= config.loop.updates:
+                print(f"{folder.path} is finished; to go on: loop.updates={2 * result.updates}", file=sys.stderr)
+            else:
+                set_threads(config.run.threads)
+                from agentgym_rtmc.trainer.loop import train as run_training
 
-        # A polite kill ends like Ctrl-C: environments are closed, and the last checkpoint is where to go on.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            with Progress(quiet=quiet) as progress:
-                result = run_training(config, folder, progress)
-        except KeyboardInterrupt:
-            Console(stderr=True).print(
-                f"stopped; continue with: agentgym-rtmc train --resume {folder.path}", highlight=False, soft_wrap=True
-            )
-            raise
-    if as_json:
-        show_json(dataclasses.asdict(result) | {"folder": str(result.folder), "curve": str(result.curve)})
-        return
-    title = f"{config.env.id}, {config.credit.estimator}: {result.updates} updates, {result.episodes} episodes"
-    show_table([_row("before", result.before), _row("after", result.after)], title=title)
-    print(f"run folder:     {result.folder}")
-    if result.curve is not None:
-        print(f"learning curve: {result.curve}")
-    print("next: compare with another estimator:  agentgym-rtmc train --estimator grpo")
-    print(f"      see it at work:                  agentgym-rtmc eval {result.folder} --tasks 3 --show")
+                with Progress(quiet=quiet) as progress:
+                    result = run_training(config, prepared, folder, progress)
+            show_result(config, folder, result, as_json=as_json)
 
 
-def _row(name: str, figures: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "held-out tasks": name,
-        "pass@1": f"{figures['pass_at_1']:.3f}",
-        "95 % interval": f"{figures['low']:.3f} – {figures['high']:.3f}",
-        "tasks": figures["tasks"],
-        "episodes": figures["episodes"],
-        "turns/episode": f"{figures['turns_per_episode']:.1f}",
-    }
+@contextmanager
+def _telling_how_to_continue(folder: RunFolder) -> Iterator[None]:
+    """Say, whatever stops a run, how to go on where there is something to go on from."""
+    try:
+        yield
+    except (KeyboardInterrupt, AgentGymError) as error:
+        if folder.begun or (folder.resumable and isinstance(error, KeyboardInterrupt)):
+            where = shlex.quote(str(folder.path))
+            print(f"stopped; continue with: agentgym-rtmc train --resume {where}", file=sys.stderr)
+        raise
 
 
 def evaluate(
@@ -114,15 +113,16 @@ def evaluate(
         samples=samples,
         temperature=temperature,
     )
-    with Progress(quiet=quiet) as progress:
-        result = collect(config, agent, progress)
-    if output is not None:
-        with EpisodeWriter(output) as writer:
-            writer.append(episode for group in result.groups for episode in group.episodes)
+    with polite_kills(), ExitStack() as stack:
+        writer = stack.enter_context(EpisodeWriter(output)) if output is not None else None
+        progress = stack.enter_context(Progress(quiet=quiet))
+        result = collect(config, agent, progress, on_episode=_saving(writer))
     if show:
+        # With --json, standard output belongs to the JSON alone.
+        console = Console(stderr=as_json)
         for group in result.groups:
             for episode in group.episodes:
-                show_episode(episode)
+                show_episode(episode, console)
     row = {"agent": agent, "split": config.env.heldout_split, **result.row()}
     show_table([row], as_json=as_json, title=f"{config.env.id} at temperature {config.evaluation.temperature:g}")
 
@@ -151,10 +151,15 @@ def rollout(
         samples=group_size,
         temperature=temperature,
     )
-    with EpisodeWriter(output) as writer, Progress(quiet=quiet) as progress:
-        result = collect(config, agent, progress, on_episode=lambda episode: writer.append([episode]))
+    with polite_kills(), EpisodeWriter(output) as writer, Progress(quiet=quiet) as progress:
+        result = collect(config, agent, progress, on_episode=_saving(writer))
     row = {"agent": agent, "split": split, **result.row(), "file": str(output)}
     show_table([row], as_json=as_json, title=config.env.id)
+
+
+def _saving(writer: EpisodeWriter | None) -> Callable[[Episode], None] | None:
+    """Each episode is on the disk as soon as it ended: an interruption loses none."""
+    return None if writer is None else lambda episode: writer.append([episode])
 
 
 def split_arguments(arguments: list[str] | None) -> tuple[Path | None, list[str]]:
@@ -165,14 +170,3 @@ def split_arguments(arguments: list[str] | None) -> tuple[Path | None, list[str]
         if "=" not in argument:
             raise ConfigError(f"{argument!r} is not of the form key=value; the configuration file comes first")
     return config, given
-
-
-def refuse_changes(overrides: list[str]) -> None:
-    """A resumed run may go on for longer or be evaluated otherwise, but it stays the run that it was."""
-    for override in overrides:
-        if not override.startswith(("loop.", "evaluation.every", "run.threads")):
-            raise ConfigError(
-                f"override {override!r}: a resumed run keeps its configuration; only loop.*, evaluation.every and "
-                "run.threads may change. Start a new run for anything else"
-            )
-

@@ -79,8 +79,12 @@ def evaluate(
     on_episode: Callable[[Episode], None] | None = None,
     deterministic: bool = False,
 ) -> Evaluation:
-    """Sample `config.samples` episodes of every task and summarise them."""
-    plans = plan_groups(tasks, config.samples, first_number=EVALUATION_NUMBERS, seed=config.seed, label="eval")
+    """Sample `config.samples` episodes of every task and summarise them.
+
+    The seed is part of the groups' names: collections with different seeds may share a file.
+    """
+    label = f"seed{config.seed}"
+    plans = plan_groups(tasks, config.samples, first_number=EVALUATION_NUMBERS, seed=config.seed, label=label)
     with Rollout(
         make_env, policy, rollout, params, seed=config.seed, deterministic=deterministic, on_episode=on_episode
     ) as running:
@@ -99,13 +103,14 @@ def evaluate_with_progress(
 ) -> Evaluation:
     """Evaluate as configured, with a bar that shows the pass rate so far."""
     progress.phase(name, len(tasks) * config.evaluation.samples)
-    done = passes = 0
+    done = valid = passes = 0
 
     def count(episode: Episode) -> None:
-        nonlocal done, passes
+        nonlocal done, valid, passes
         done += 1
+        valid += episode.valid
         passes += passed(episode, config.evaluation.success_reward)
-        progress.update(done, passed=passes / done)
+        progress.update(done, passed=passes / max(1, valid))
         if on_episode is not None:
             on_episode(episode)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,7 @@ from typing import Any, Self
 
 from agentgym_rtmc.errors import ConfigError
 from agentgym_rtmc.extras import missing_extra
+from agentgym_rtmc.trainer.durable import append_line, replace_text
 
 Figure = float | int | str | bool | None
 _log = logging.getLogger(__name__)
@@ -39,7 +39,6 @@ class MetricsWriter:
         self._last = after_update
         self._board = _summary_writer(Path(tensorboard), after_update) if tensorboard is not None else None
         self.dropped, self.torn = _cut_back(self.path, after_update)
-        self._file = self.path.open("a", encoding="utf-8")
 
     def __enter__(self) -> Self:
         return self
@@ -50,21 +49,18 @@ class MetricsWriter:
         self.close()
 
     def close(self) -> None:
-        """Close the file, and TensorBoard's."""
-        self._file.close()
+        """Close TensorBoard's files, where there are any."""
         if self._board is not None:
             self._board.close()
 
     def write(self, update: int, figures: Mapping[str, Any], *, machine: Mapping[str, Any] | None = None) -> None:
-        """Append an update; `update` must be greater than the last one (ValueError)."""
+        """Append an update; `update` must be greater than the last one (ValueError). RunFolderError if it cannot."""
         if update <= self._last:
             raise ValueError(f"update {update} is on record already: the last one is {self._last}")
         row: dict[str, Any] = {"update": update, **{name: _plain(value) for name, value in figures.items()}}
         if machine is not None:
             row["machine"] = {name: _plain(value) for name, value in machine.items()}
-        self._file.write(json.dumps(row, allow_nan=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        append_line(self.path, json.dumps(row, allow_nan=False))
         self._last = update
         if self._board is not None:
             for name, value in [*row.items(), *row.get("machine", {}).items()]:
@@ -102,12 +98,7 @@ def _cut_back(path: Path, after_update: int) -> tuple[int, int]:
     rows, torn = _read(path)
     kept = [row for row in rows if row["update"] <= after_update]
     if torn or len(kept) < len(rows):
-        draft = path.with_name(path.name + ".new")
-        with draft.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in kept)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        replace_text(path, "".join(json.dumps(row) + "\n" for row in kept))
     return len(rows) - len(kept), torn
 
 

@@ -1,7 +1,7 @@
 """Progress for people: the phase, how far it is, its figures and the time left.
 
-Invariants: in a terminal one live line per phase; elsewhere (a log, CI) one plain line every few seconds and one at the
-end of each phase. Nothing here is read back by the program.
+Invariants: in a terminal one live line per phase; elsewhere (a log, CI) one plain line every few seconds at most, and
+one at the end of each phase. Nothing here is read back by the program.
 """
 
 from __future__ import annotations
@@ -28,20 +28,22 @@ class Progress:
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[figures]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=self.console,
             disable=not self._live,
         )
-        self._task: TaskID | None = None
+        self._tasks: dict[str, TaskID] = {}
         self._name = ""
         self._total = 0
+        self._first = 0
         self._done = 0
         self._figures = ""
         self._started = 0.0
         self._printed = 0.0
+        self._last_line = ""
 
     def __enter__(self) -> Self:
         if self._live:
@@ -55,49 +57,53 @@ class Progress:
         if self._live:
             self._rich.stop()
 
-    def phase(self, name: str, total: int) -> None:
-        """Begin a phase of `total` units; the one before ends."""
+    def phase(self, name: str, total: int, done: int = 0) -> None:
+        """Go to a phase of `total` units of which `done` are done. Another phase ends; the same one goes on."""
+        if name == self._name:
+            return
         self._end_phase()
-        self._name, self._total, self._done, self._figures = name, total, 0, ""
+        self._name, self._total, self._done, self._first, self._figures = name, total, done, done, ""
         self._started = self._printed = time.monotonic()
-        if self._live:
-            self._task = self._rich.add_task(name, total=total, figures="")
-        elif not self._quiet:
-            self.console.print(f"{name}: {total} to do", highlight=False)
+        self._last_line = ""
+        if self._live and name not in self._tasks:
+            self._tasks[name] = self._rich.add_task(name, total=total, completed=done, figures="")
+        elif not self._live:
+            self.say(f"{name}: {total - done} to do")
 
     def update(self, done: int, **figures: float | int | str) -> None:
         """Say how many units are done, with figures to show beside the bar."""
         self._done = done
         if figures:
             self._figures = " · ".join(f"{_text(value)} {name.replace('_', ' ')}" for name, value in figures.items())
-        if self._live and self._task is not None:
-            self._rich.update(self._task, completed=done, figures=self._figures)
+        if self._live and self._name:
+            self._rich.update(self._tasks[self._name], completed=done, figures=self._figures)
         elif time.monotonic() - self._printed >= PLAIN_EVERY_SECONDS:
             self._print_line()
 
     def say(self, line: str) -> None:
         """Print a line above the bar."""
         if not self._quiet:
-            self.console.print(line, highlight=False)
+            # Whole lines in a pipe, and brackets as they are.
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _end_phase(self) -> None:
         if not self._name:
             return
-        if self._live and self._task is not None:
-            self._rich.stop_task(self._task)
+        if self._live:
+            self._rich.stop_task(self._tasks.pop(self._name))
         else:
             self._print_line()
-        self._name, self._task = "", None
+        self._name = ""
 
     def _print_line(self) -> None:
-        self._printed = time.monotonic()
-        if self._quiet:
+        progress = " · ".join(part for part in (f"{self._name}: {self._done}/{self._total}", self._figures) if part)
+        if progress == self._last_line:
             return
+        self._last_line, self._printed = progress, time.monotonic()
         elapsed = self._printed - self._started
-        left = elapsed / self._done * (self._total - self._done) if self._done else None
-        ending = f"{elapsed:.0f} s" + (f", about {left:.0f} s left" if left else "")
-        parts = [f"{self._name}: {self._done}/{self._total}", self._figures, ending]
-        self.console.print(" · ".join(part for part in parts if part), highlight=False)
+        done = self._done - self._first
+        left = elapsed / done * (self._total - self._done) if done else 0.0
+        self.say(f"{progress} · {elapsed:.0f} s" + (f", about {left:.0f} s left" if left else ""))
 
 
 def _text(value: float | int | str) -> str:

@@ -5,31 +5,51 @@ Invariants:
   sampling noise is keyed by (seed, episode, turn) and is independent of what else runs.
 - Environment steps run in worker threads, sampling in the calling thread, over all episodes that wait for an action.
 - `deterministic` fixes the waves: every episode that still runs takes its turn in every batch, in order.
-- What the machine does wrong (InfrastructureError, wall clock) is retried on a fresh environment, then marked
-  invalid. What the agent uses up (turns, tokens) truncates, and the work is graded as it stands.
+- What the machine does wrong (InfrastructureError) is retried on a fresh environment, then the episode is invalid; so
+  is one past its wall clock, or one whose environment has a bug. What the agent uses up (turns, tokens) truncates, and
+  the work is graded as it stands.
+- After `close` no environment is open, save those that hang for good.
 """
 
 from __future__ import annotations
 
+import logging
+import queue
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import gymnasium
-from pydantic import Field, JsonValue
+from pydantic import Field, ValidationError
 
-from agentgym_rtmc.calls.base import Call
-from agentgym_rtmc.episodes import Episode, EpisodeGroup, Opening, Turn, group_episodes
-from agentgym_rtmc.errors import AgentGymError, InfrastructureError, ProtocolError, SamplerError
+from agentgym_rtmc.episodes import Episode, EpisodeGroup, group_episodes
+from agentgym_rtmc.errors import (
+    AgentGymError,
+    ConfigError,
+    DependencyError,
+    InfrastructureError,
+    RegistrationError,
+    SamplerError,
+    SandboxUnavailableError,
+)
 from agentgym_rtmc.settings import Settings
 from agentgym_rtmc.tasks import Task
-from agentgym_rtmc.trainer.policy.base import Completion, Policy, SampleKey, SamplingParams
-from agentgym_rtmc.trainer.transcript import Conversation, Message
+from agentgym_rtmc.trainer.episode_run import Answer, EnvFactory, EpisodePlan, EpisodeRun
+from agentgym_rtmc.trainer.policy.base import Policy, SampleKey, SamplingParams
 from agentgym_rtmc.trainer.workers import WorkerPool
 
-EnvFactory = Callable[[], gymnasium.Env[str, str]]
+__all__ = ["EnvFactory", "EpisodePlan", "Rollout", "RolloutConfig", "RolloutStats", "plan_groups"]
+
+_log = logging.getLogger(__name__)
+_LOOK_EVERY = 0.5  # seconds between looks at the clocks
+_CLOSING = 10.0  # seconds that environments get to close
+_HOPELESS = (ConfigError, DependencyError, RegistrationError, SandboxUnavailableError)
+"""What is wrong with the set-up and not with one episode: every other one would fail alike."""
 
 
 class RolloutConfig(Settings):
@@ -44,25 +64,14 @@ class RolloutConfig(Settings):
     observation_role: Literal["user", "tool"] = Field("user", description="role of observation messages")
 
 
-@dataclass(frozen=True)
-class EpisodePlan:
-    """One episode to run. `number` is unique in a run and keys the sampling noise; `env_seed` is the group's."""
-
-    number: int
-    group: str
-    task: Task
-    env_seed: int
-
-
 @dataclass
 class RolloutStats:
-    """Machine facts of a collection, kept out of the episodes. Times in seconds."""
+    """What a collection met beside its episodes. Times in seconds."""
 
     episodes: int = 0
     turns: int = 0
     retried: int = 0
     invalid: int = 0
-    forks: int = 0
     sampling_seconds: float = 0.0
     seconds: float = 0.0
     errors: list[str] = field(default_factory=list)
@@ -73,38 +82,20 @@ class RolloutStats:
         return self.turns / self.seconds if self.seconds else 0.0
 
     def figures(self) -> dict[str, float]:
-        """The figures of a metrics line."""
+        """The facts of the machine that go into a metrics line."""
         return {
             "rollout_seconds": self.seconds,
             "sampling_seconds": self.sampling_seconds,
             "turns_per_second": self.turns_per_second,
             "episodes_retried": self.retried,
-            "episodes_invalid": self.invalid,
-            "forks": self.forks,
         }
 
 
-@dataclass
-class _Running:
-    """An episode under way."""
-
-    plan: EpisodePlan
-    env: gymnasium.Env[str, str] | None
-    deadline: float
-    attempts: int = 1
-    opening: Opening | None = None
-    conversation: Conversation | None = None
-    turns: list[Turn] = field(default_factory=list)
-    completion: Completion | None = None
-    terminated: bool = False
-    truncation: str | None = None
-
-
-_Answer = tuple[str, float, bool, bool, dict[str, Any]]
-
-
 class Rollout:
-    """Collects episodes of one policy in one environment. Use as a context manager, or call `close`."""
+    """Collects episodes of one policy in one environment. Use as a context manager, or call `close`.
+
+    One collection at a time; `on_episode` is called with each episode as it ends, in the calling thread.
+    """
 
     def __init__(
         self,
@@ -124,8 +115,10 @@ class Rollout:
         self._seed = seed
         self._deterministic = deterministic
         self._on_episode = on_episode
-        self._idle: list[gymnasium.Env[str, str]] = []
         self._pool = WorkerPool(config.env_workers, "env")
+        self._open: dict[int, gymnasium.Env[str, str]] = {}
+        self._idle: list[gymnasium.Env[str, str]] = []
+        self._begin()
 
     def __enter__(self) -> Rollout:
         return self
@@ -134,256 +127,197 @@ class Rollout:
         self.close()
 
     def close(self) -> None:
-        """Close the environments and the worker threads."""
+        """End the worker threads and close all environments, also those of episodes that were interrupted."""
         self._pool.close()
-        for env in self._idle:
-            env.close()
-        self._idle.clear()
+        closers = WorkerPool(self._config.env_workers, "close")
+        closing = [closers.submit(self._close_env, env) for env in list(self._open.values())]
+        _, hanging = wait_for(closing, timeout=_CLOSING)
+        if hanging:
+            _log.warning("%d environment(s) hang and could not be closed", len(hanging))
+        closers.close(0 if hanging else _CLOSING)
 
     def collect(self, plans: Sequence[EpisodePlan]) -> tuple[list[EpisodeGroup], RolloutStats]:
         """Run the planned episodes; returns them by group, in the order of the plans.
 
-        Raises AgentGymError when more than `max_invalid_share` of them died of infrastructure.
+        Raises AgentGymError when more than `max_invalid_share` of them are invalid, and at once where every episode
+        would fail alike (no sandbox on this machine, a missing package).
         """
-        stats = RolloutStats()
+        self._begin()
+        stats, waiting = self._stats, deque(plans)
         started = time.monotonic()
-        finished: dict[int, Episode] = {}
-        waiting = list(plans)[::-1]
-        stepping: dict[Future[_Answer], _Running] = {}
-        ready: list[_Running] = []
-
-        def admit() -> None:
-            while waiting and len(stepping) + len(ready) < self._config.concurrency:
-                plan = waiting.pop()
-                run = _Running(plan, None, time.monotonic() + self._config.episode_seconds)
-                stepping[self._pool.submit(self._reset, run)] = run
-
-        def settle(run: _Running, episode: Episode) -> None:
-            finished[run.plan.number] = episode
-            stats.episodes += 1
-            stats.invalid += not episode.valid
-            stats.forks += sum(turn.forked for turn in episode.turns[1:])
-            self._release(run)
-            if self._on_episode is not None:
-                self._on_episode(episode)
-
-        def fail(run: _Running, error: Exception) -> None:
-            """Try again on a fresh environment, or mark the episode invalid."""
-            message = f"{type(error).__name__}: {error}"
-            stats.errors.append(message)
-            self._discard(run)
-            if isinstance(error, InfrastructureError) and run.attempts <= self._config.retries:
-                stats.retried += 1
-                again = _Running(run.plan, None, time.monotonic() + self._config.episode_seconds, run.attempts + 1)
-                stepping[self._pool.submit(self._reset, again)] = again
-            else:
-                settle(run, self._invalid(run, message))
-
-        admit()
-        while stepping or ready:
-            self._await_steps(stepping, ready, fail, settle)
-            if ready and (self._deterministic is False or not stepping):
-                batch = sorted(ready, key=lambda run: run.plan.number)
-                ready.clear()
-                before = time.monotonic()
-                self._sample(batch, stepping, fail, settle)
-                stats.sampling_seconds += time.monotonic() - before
-                stats.turns += len(batch)
-            admit()
+        while waiting or self._stepping or self._ready:
+            while waiting and len(self._stepping) + len(self._ready) < self._config.concurrency:
+                self._start(EpisodeRun(waiting.popleft()))
+            self._await_steps()
+            if self._ready:
+                self._sample()
         stats.seconds = time.monotonic() - started
-        if stats.invalid > self._config.max_invalid_share * max(1, len(plans)):
+        if stats.invalid > self._config.max_invalid_share * len(plans):
             raise AgentGymError(
-                f"{stats.invalid} of {len(plans)} episodes died of infrastructure; the last error was: "
-                f"{stats.errors[-1]}. `agentgym-rtmc doctor` checks this machine."
+                f"{stats.invalid} of {len(plans)} episodes are invalid, more than rollout.max_invalid_share = "
+                f"{self._config.max_invalid_share:g}; the last error was: {stats.errors[-1]}. "
+                "`agentgym-rtmc doctor` checks this machine"
             )
-        return group_episodes([finished[plan.number] for plan in plans]), stats
+        return group_episodes([self._finished[plan.number] for plan in plans]), stats
 
     # -- one wave -----------------------------------------------------------------------------------------------
 
-    def _await_steps(
-        self,
-        stepping: dict[Future[_Answer], _Running],
-        ready: list[_Running],
-        fail: Callable[[_Running, Exception], None],
-        settle: Callable[[_Running, Episode], None],
-    ) -> None:
-        """Move what finished stepping to `ready` (or to the finished). In waves: wait for all of them."""
-        while stepping:
-            now = time.monotonic()
-            nearest = min(run.deadline for run in stepping.values())
-            done, _ = wait(stepping, timeout=max(0.0, nearest - now), return_when=FIRST_COMPLETED)
-            for future in sorted(done, key=lambda f: stepping[f].plan.number):
-                run = stepping.pop(future)
-                try:
-                    answer = future.result()
-                except Exception as error:  # noqa: BLE001 - an environment's fault must not end the others' episodes
-                    fail(run, error)
-                    continue
-                if self._take(run, answer):
-                    settle(run, self._episode(run))
-                else:
-                    ready.append(run)
-            for future, run in [(f, r) for f, r in stepping.items() if r.deadline <= time.monotonic()]:
-                # The thread cannot be stopped; its environment is given up with it.
-                del stepping[future]
-                if not future.cancel():
-                    self._pool.replace_one()
-                run.env = None
-                settle(run, self._invalid(run, self._overtime()))
-            enough = len(ready) >= max(1, (len(ready) + len(stepping)) // 2)
-            if not self._deterministic and enough:
-                return
+    def _begin(self) -> None:
+        self._stats = RolloutStats()
+        self._finished: dict[int, Episode] = {}
+        self._ready: list[EpisodeRun] = []  # wait for an action
+        self._stepping: dict[Future[Answer | None], EpisodeRun] = {}  # wait for their environment
+        self._landed: queue.SimpleQueue[Future[Answer | None]] = queue.SimpleQueue()
 
-    def _sample(
-        self,
-        batch: list[_Running],
-        stepping: dict[Future[_Answer], _Running],
-        fail: Callable[[_Running, Exception], None],
-        settle: Callable[[_Running, Episode], None],
-    ) -> None:
-        """Let the policy take a turn in every conversation of the batch and hand the actions to the environments."""
-        for run in [run for run in batch if run.deadline <= time.monotonic()]:
+    def _start(self, run: EpisodeRun) -> None:
+        self._await(self._pool.submit(run.reset, self._take_env, self._policy), run)
+
+    def _await(self, future: Future[Answer | None], run: EpisodeRun) -> None:
+        self._stepping[future] = run
+        future.add_done_callback(self._landed.put)
+
+    def _await_steps(self) -> None:
+        """Wait until half of the episodes under way (in fixed waves: all) want an action, then take in the answers."""
+        under_way = len(self._ready) + len(self._stepping)
+        enough = under_way if self._deterministic else (under_way + 1) // 2
+        landed: list[Future[Answer | None]] = []
+        next_look = time.monotonic() + _LOOK_EVERY
+        while len(self._ready) + len(landed) < min(enough, len(self._ready) + len(self._stepping)):
+            try:
+                future = self._landed.get(timeout=max(0.0, next_look - time.monotonic()))
+            except queue.Empty:
+                self._look_at_clocks()
+                next_look = time.monotonic() + _LOOK_EVERY
+            else:
+                if future in self._stepping:
+                    landed.append(future)
+        for future in sorted(landed, key=lambda one: self._stepping[one].plan.number):
+            run = self._stepping.pop(future)
+            try:
+                over = run.take(future.result(), self._config.observation_role)
+                episode = run.episode() if over else None
+            except Exception as error:  # noqa: BLE001 - an environment's fault must not end the others' episodes
+                self._fail(run, error)
+            else:
+                if episode is None:
+                    self._ready.append(run)
+                else:
+                    self._idle.extend([run.env] if run.env is not None else [])
+                    self._settle(run, episode)
+
+    def _look_at_clocks(self) -> None:
+        """Give up the episodes past their wall clock whose environment does not answer."""
+        for future, run in list(self._stepping.items()):
+            if future.done() or run.clock.seconds <= self._config.episode_seconds:
+                continue
+            # The thread cannot be stopped; should it ever come back, the environment is closed then.
+            del self._stepping[future]
+            if not future.cancel():
+                self._pool.replace_one()
+            future.add_done_callback(partial(self._close_late, run))
+            self._settle(run, self._overtime(run))
+
+    def _sample(self) -> None:
+        """Let the policy take a turn in every conversation that waits, and hand the actions to the environments."""
+        batch = sorted(self._ready, key=lambda run: run.plan.number)
+        self._ready.clear()
+        for run in [run for run in batch if run.clock.seconds > self._config.episode_seconds]:
             batch.remove(run)
-            settle(run, self._invalid(run, self._overtime()))
+            self._discard(run)
+            self._settle(run, self._overtime(run))
+        if not batch:
+            return
         keys = [SampleKey(self._seed, run.plan.number, len(run.turns)) for run in batch]
-        conversations = [_conversation(run) for run in batch]
+        before = time.monotonic()
         try:
-            completions = self._policy.complete(conversations, keys, self._params)
+            completions = self._policy.complete([run.conversation for run in batch], keys, self._params)
         except SamplerError as error:
             for run in batch:
-                fail(run, error)
+                self._fail(run, error)
             return
+        seconds = time.monotonic() - before
+        self._stats.sampling_seconds += seconds
+        self._stats.turns += len(batch)
         for run, completion in zip(batch, completions, strict=True):
-            run.completion = completion
+            run.clock.add(seconds)
             if completion.finish_reason == "abort":
-                fail(run, SamplerError("the sampler aborted this turn"))
-                continue
-            stepping[self._pool.submit(self._step, run, completion)] = run
+                self._fail(run, SamplerError("the sampler aborted this turn"))
+            else:
+                self._await(self._pool.submit(run.step, completion), run)
 
-    # -- in worker threads --------------------------------------------------------------------------------------
+    # -- how an episode ends ------------------------------------------------------------------------------------
 
-    def _reset(self, run: _Running) -> _Answer:
-        run.env = self._take_env()
-        observation, info = run.env.reset(seed=run.plan.env_seed, options={"task": run.plan.task})
-        start = getattr(self._policy, "start_episode", None)
-        session = f"{run.plan.number}.{run.attempts}"
-        if start is not None:
-            start(session, run.plan.task, observation, run.plan.number)
-        prompt = str(_attribute(run.env, "system_prompt", ""))
-        run.opening = Opening(
-            task=run.plan.task.disclosed(),
-            observation=observation,
-            info=info,
-            system_prompt=prompt,
-            seed=run.plan.env_seed,
-        )
-        messages: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
-        run.conversation = Conversation(session, [*messages, {"role": "user", "content": observation}])
-        return observation, 0.0, False, False, {}
+    def _settle(self, run: EpisodeRun, episode: Episode) -> None:
+        self._finished[run.plan.number] = episode
+        self._stats.episodes += 1
+        self._stats.invalid += not episode.valid
+        if episode.error:
+            self._stats.errors.append(episode.error)
+        self._forget(run)
+        if self._on_episode is not None:
+            self._on_episode(episode)
 
-    def _step(self, run: _Running, completion: Completion) -> _Answer:
-        assert run.env is not None
-        if _out_of_tokens(completion):
-            finish = _attribute(run.env, "finish", None)
-            if finish is not None:
-                answer: _Answer = finish("tokens")
-                return answer
-            return "", 0.0, False, True, {"truncation": "tokens"}
-        observation, reward, terminated, truncated, info = run.env.step(completion.text)
-        return observation, float(reward), terminated, truncated, info
+    def _fail(self, run: EpisodeRun, error: Exception) -> None:
+        """Try again on a fresh environment, or mark the episode invalid."""
+        if isinstance(error, _HOPELESS):
+            raise error
+        self._discard(run)
+        message = _message(error)
+        if isinstance(error, InfrastructureError) and run.attempts <= self._config.retries:
+            self._stats.retried += 1
+            self._stats.errors.append(message)
+            self._forget(run)
+            self._start(EpisodeRun(run.plan, run.attempts + 1))
+        else:
+            self._settle(run, run.invalid(message))
+
+    def _overtime(self, run: EpisodeRun) -> Episode:
+        return run.invalid(f"past the wall clock of rollout.episode_seconds = {self._config.episode_seconds:g}")
+
+    def _forget(self, run: EpisodeRun) -> None:
+        end = getattr(self._policy, "end_episode", None)
+        if end is not None:
+            end(run.session)
+
+    # -- environments -------------------------------------------------------------------------------------------
 
     def _take_env(self) -> gymnasium.Env[str, str]:
         try:
             return self._idle.pop()
         except IndexError:
-            return self._make_env()
+            env = self._make_env()
+            self._open[id(env)] = env
+            return env
 
-    # -- taking in what came back -------------------------------------------------------------------------------
-
-    def _take(self, run: _Running, answer: _Answer) -> bool:
-        """Record an environment's answer; returns whether the episode is over."""
-        completion, run.completion = run.completion, None
-        if completion is None:  # the answer to reset
-            return False
-        observation, reward, terminated, truncated, info = answer
-        run.terminated = terminated
-        if truncated:
-            run.truncation = str(info.get("truncation", "turns"))
-        if _out_of_tokens(completion):
-            # No action was taken: the grade belongs to the last turn that there was.
-            if run.turns:
-                last = run.turns[-1]
-                details: dict[str, JsonValue] = {**last.info, **info}
-                run.turns[-1] = last.model_copy(update={"reward": last.reward + reward, "info": details})
-            return True
-        run.turns.append(
-            Turn(
-                text=completion.text,
-                calls=_parsed(run.env, completion.text),
-                observation=observation,
-                reward=reward,
-                finish_reason=completion.finish_reason,
-                info=info,
-                context_ids=completion.context_ids,
-                token_ids=completion.token_ids,
-                logprobs=completion.logprobs,
-                forked=completion.forked,
-                weights_version=completion.weights_version,
-            )
-        )
-        conversation = _conversation(run)
-        conversation.record(completion.text, completion.context_ids, completion.token_ids, completion.forked)
-        conversation.messages.append({"role": self._config.observation_role, "content": observation})
-        return terminated or truncated
-
-    def _episode(self, run: _Running) -> Episode:
-        assert run.opening is not None
-        return Episode(
-            id=f"{run.plan.group}/{run.plan.number}",
-            group=run.plan.group,
-            opening=run.opening,
-            turns=tuple(run.turns),
-            terminated=run.terminated,
-            truncated=run.truncation is not None,
-            truncation=run.truncation,
-            attempts=run.attempts,
-        )
-
-    def _overtime(self) -> str:
-        return f"wall clock: {self._config.episode_seconds:g} s are over"
-
-    def _invalid(self, run: _Running, error: str) -> Episode:
-        opening = run.opening or Opening(task=run.plan.task.disclosed(), observation="", seed=run.plan.env_seed)
-        return Episode(
-            id=f"{run.plan.group}/{run.plan.number}",
-            group=run.plan.group,
-            opening=opening,
-            turns=tuple(run.turns),
-            valid=False,
-            error=error,
-            attempts=run.attempts,
-        )
-
-    def _release(self, run: _Running) -> None:
+    def _discard(self, run: EpisodeRun) -> None:
+        """Close an environment that is not to be used again, without waiting for it."""
         if run.env is not None:
-            self._idle.append(run.env)
+            self._pool.submit(self._close_env, run.env)
             run.env = None
-        self._forget(run)
 
-    def _discard(self, run: _Running) -> None:
+    def _close_late(self, run: EpisodeRun, _: object) -> None:
         if run.env is not None:
-            run.env.close()
-            run.env = None
-        self._forget(run)
+            self._close_env(run.env)
 
-    def _forget(self, run: _Running) -> None:
-        end = getattr(self._policy, "end_episode", None)
-        if end is not None and run.conversation is not None:
-            end(run.conversation.session)
+    def _close_env(self, env: gymnasium.Env[str, str]) -> None:
+        """Close an environment; one that cannot even do that costs a warning, not the run."""
+        try:
+            env.close()
+        except Exception as error:  # noqa: BLE001 - as said
+            _log.warning("an environment could not be closed: %s: %s", type(error).__name__, error)
+        self._open.pop(id(env), None)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        return f"the environment's answer is no {error.title}: {place}{': ' if place else ''}{first['msg']}"
+    return f"{type(error).__name__}: {error}"
 
 
 def plan_groups(
-    tasks: Sequence[Task], group_size: int, *, first_number: int, seed: int, label: str
+    tasks: Iterable[Task], group_size: int, *, first_number: int, seed: int, label: str
 ) -> list[EpisodePlan]:
     """Plan `group_size` episodes of each task; episode numbers count up from `first_number`."""
     return [
@@ -391,29 +325,3 @@ def plan_groups(
         for index, task in enumerate(tasks)
         for member in range(group_size)
     ]
-
-
-def _conversation(run: _Running) -> Conversation:
-    assert run.conversation is not None
-    return run.conversation
-
-
-def _out_of_tokens(completion: Completion) -> bool:
-    """Whether the context was full before a single token of the turn could be sampled."""
-    return completion.finish_reason == "length" and not completion.text and not completion.token_ids
-
-
-def _parsed(env: gymnasium.Env[str, str] | None, text: str) -> tuple[Call, ...]:
-    protocol = _attribute(env, "protocol", None) if env is not None else None
-    if protocol is None:
-        return ()
-    try:
-        calls: tuple[Call, ...] = protocol.parse(text)
-    except ProtocolError:
-        return ()
-    return calls
-
-
-def _attribute(env: gymnasium.Env[str, str], name: str, default: Any) -> Any:
-    """An attribute of the innermost environment that has it, through any wrappers; `default` if none has."""
-    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else default

@@ -9,38 +9,51 @@
     result.json         the final table
 
 Invariants: one process writes in a folder (a lock held until it ends, released by the kernel when it is killed). What a
-killed run wrote after its last checkpoint is done again; the episodes it had collected are moved aside, not lost.
+killed run wrote after its last checkpoint is done again; the episodes it had collected are moved aside, not lost. A
+fresh folder in which no training began is removed.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import time
 from pathlib import Path
 from typing import Any, Self
 
-from agentgym_rtmc.errors import ConfigError
+from agentgym_rtmc.errors import ConfigError, RunFolderError, nearest
+from agentgym_rtmc.trainer.durable import append_line, refusals, replace_text, write_all
 
 
 class RunFolder:
-    """An open run folder. Use as a context manager; raises ConfigError when another process has it."""
+    """An open run folder. Use as a context manager; raises RunFolderError when another process has it.
 
-    def __init__(self, path: Path) -> None:
+    `begun`: this process has something on disk to continue from; whoever trains sets it.
+    """
+
+    def __init__(self, path: Path, *, fresh: bool = False) -> None:
         self.path = path
         self.config = path / "config.toml"
         self.metrics = path / "metrics.jsonl"
         self.episodes = path / "episodes.jsonl"
+        self.superseded = path / "episodes-superseded.jsonl"
         self.evaluations = path / "evaluations.jsonl"
+        self.tensorboard = path / "tensorboard"
         self.curve = path / "curve.png"
         self.result = path / "result.json"
-        self._lock = (path / ".lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._lock.close()
-            raise ConfigError(f"{path}: another process is training in this folder") from error
+        self.begun = False
+        self._fresh = fresh
+        with refusals(path):
+            self._lock = (path / ".lock").open("w")
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                self._lock.close()
+                raise RunFolderError(
+                    f"{path}: another process is training in this folder; wait for it, or stop it first"
+                ) from error
 
     @classmethod
     def create(cls, parent: Path, name: str) -> Self:
@@ -51,74 +64,93 @@ class RunFolder:
             try:
                 path.mkdir(parents=True)
             except FileExistsError:
+                if parent.exists() and not parent.is_dir():
+                    raise ConfigError(f"{parent} is a file; set run.folder elsewhere") from None
                 continue
             except OSError as error:
                 raise ConfigError(f"{path}: cannot be made: {error.strerror}; set run.folder elsewhere") from error
-            return cls(path)
+            return cls(path, fresh=True)
         raise ConfigError(f"{parent}: no free name for a run; set run.folder or run.name")
 
     @classmethod
     def reopen(cls, path: Path) -> Self:
         """Open the folder of an earlier run to continue it."""
+        if not path.is_dir():
+            beside = [config.parent.name for config in path.parent.glob("*/config.toml")]
+            raise RunFolderError(f"there is no run folder {path}{nearest(path.name, beside) if beside else ''}")
         if not (path / "config.toml").is_file():
-            raise ConfigError(f"{path} is not a run folder: it has no config.toml")
+            raise RunFolderError(f"{path} is not a run folder: it has no config.toml")
         return cls(path)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._fresh and not self.begun:
+            (self.path / ".lock").unlink()
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
         self._lock.close()
+
+    @property
+    def resumable(self) -> bool:
+        """Whether there is something to continue."""
+        return self.begun or not self._fresh
+
+    # -- evaluations and the result -----------------------------------------------------------------------------
 
     def append_evaluation(self, update: int, row: dict[str, Any]) -> None:
         """Record an evaluation."""
-        with self.evaluations.open("a") as file:
-            file.write(json.dumps({"update": update, **row}) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.evaluations, _line({"update": update, **row}))
 
     def read_evaluations(self) -> list[dict[str, Any]]:
         """All recorded evaluations in order; a line cut by a crash is left out."""
         if not self.evaluations.exists():
             return []
         rows: list[dict[str, Any]] = []
-        for line in self.evaluations.read_text().splitlines():
+        for line in self.evaluations.read_text(encoding="utf-8").splitlines():
             try:
                 rows.append(json.loads(line))
             except ValueError:
                 continue
         return rows
 
-    def forget_evaluations_after(self, update: int) -> None:
-        """Keep the evaluations up to an update (a resumed run does the others again)."""
-        rows = [row for row in self.read_evaluations() if row["update"] <= update]
-        replace_text(self.evaluations, "".join(json.dumps(row) + "\n" for row in rows))
+    # -- going back to a checkpoint -----------------------------------------------------------------------------
 
-    def set_aside_episodes(self, keep_bytes: int) -> int:
-        """Move what stands behind `keep_bytes` of episodes.jsonl into `episodes-superseded.jsonl`; returns its size."""
-        if not self.episodes.exists():
-            return 0
+    def rewind(self, update: int, episodes_bytes: int) -> None:
+        """Forget the evaluations after `update` and set aside the episodes behind `episodes_bytes`: done again."""
+        if self.evaluations.exists():
+            rows = [row for row in self.read_evaluations() if row["update"] <= update]
+            replace_text(self.evaluations, "".join(_line(row) + "\n" for row in rows))
+        self.result.unlink(missing_ok=True)
+        if self.episodes.exists():
+            with refusals(self.episodes):
+                self._set_aside(episodes_bytes)
+
+    def _set_aside(self, keep: int) -> None:
         with self.episodes.open("r+b") as file:
             header = file.readline()
-            file.seek(keep_bytes)
+            file.seek(keep := max(keep, len(header)))
             tail = file.read()
             if not tail:
-                return 0
-            aside = self.path / "episodes-superseded.jsonl"
-            fresh = not aside.exists()
-            with aside.open("ab") as kept:
-                kept.write((header if fresh else b"") + tail + (b"" if tail.endswith(b"\n") else b"\n"))
-                kept.flush()
-                os.fsync(kept.fileno())
-            file.truncate(keep_bytes)
-        return len(tail)
+                return
+            whole = tail[: tail.rfind(b"\n") + 1]  # a line cut by a kill is no episode yet
+            with self.superseded.open("a+b", buffering=0) as aside:
+                aside.seek(0)
+                known = aside.read()
+                # A kill may have cut what was set aside before; it still stood in episodes.jsonl then.
+                aside.truncate(known.rfind(b"\n") + 1)
+                write_all(aside.fileno(), (b"" if known.startswith(header) else header) + whole)
+                os.fsync(aside.fileno())
+            file.truncate(keep)
+            os.fsync(file.fileno())
+
+    def episodes_bytes(self) -> int:
+        """Size of episodes.jsonl, for `rewind`."""
+        return self.episodes.stat().st_size if self.episodes.exists() else 0
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a file in one step: readers see the old text or the new."""
-    draft = path.with_name(path.name + ".new")
-    with draft.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+def _line(row: dict[str, Any]) -> str:
+    """JSON of a row; numbers that JSON cannot say become null."""
+    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+    return json.dumps(plain, allow_nan=False)

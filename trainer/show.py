@@ -9,16 +9,20 @@ from agentgym_rtmc.episodes import Episode
 
 
 def show_episode(episode: Episode, console: Console | None = None) -> None:
-    """Print one episode."""
+    """Print one episode. Lines are never broken, so that what is printed can be copied and piped."""
     out = console or Console()
-    out.rule(f"{episode.id} · {_ending(episode)} · reward {episode.total_reward:g}", align="left")
-    out.print(Text(episode.opening.observation, style="dim"))
+
+    def show(text: str, style: str) -> None:
+        out.print(Text(text, style=style), soft_wrap=True)
+
+    show(f"── {episode.id} · {_ending(episode)} · reward {episode.total_reward:g}", "bold green")
+    show(episode.opening.observation, "dim")
     for index, turn in enumerate(episode.turns):
         reward = f"  reward {turn.reward:g}" if turn.reward else ""
         cut = "  (cut by length)" if turn.finish_reason == "length" else ""
-        out.print(Text(f"[{index}]{reward}{cut}", style="bold"))
-        out.print(Text(turn.text, style="cyan"))
-        out.print(Text(turn.observation, style="dim"))
+        show(f"[{index}]{reward}{cut}", "bold")
+        show(turn.text, "cyan")
+        show(turn.observation, "dim")
 
 
 def _ending(episode: Episode) -> str:

@@ -6,8 +6,10 @@ hang the whole run. Here a hung thread is given up with `replace_one` and never 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -40,11 +42,16 @@ class WorkerPool:
         thread.start()
 
     def close(self, patience: float = 5.0) -> bool:
-        """Let the threads end after their current job; returns whether all did within `patience` seconds."""
+        """Cancel what is queued and let the threads end; returns whether all did within `patience` seconds."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if (job := self._jobs.get_nowait()) is not None:
+                    job[0].cancel()
         for _ in self._threads:
             self._jobs.put(None)
+        deadline = time.monotonic() + patience
         for thread in self._threads:
-            thread.join(patience)
+            thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:

@@ -11,8 +11,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from agentgym_rtmc.errors import ConfigError
 from agentgym_rtmc.settings import Settings
-from agentgym_rtmc.trainer.learner.losses import LossConfig
+from agentgym_rtmc.trainer.learner.loss_config import LossConfig
 
 
 class LearnerConfig(Settings):
@@ -27,7 +28,9 @@ class LearnerConfig(Settings):
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
     schedule: Literal["constant", "cosine"] = Field("constant", description="rate over updates, after the warm-up")
     warmup_updates: int = Field(0, ge=0, description="updates of linear warm-up")
-    total_updates: int | None = Field(None, gt=0, description="update at which 'cosine' reaches its end")
+    total_updates: int | None = Field(
+        None, gt=0, description="update at which 'cosine' reaches its end; default: the run's last"
+    )
     final_rate: float = Field(0.1, ge=0, le=1, description="share of the rate at the end of 'cosine'")
     epochs: int = Field(1, ge=1, description="passes over the rows of an update")
     minibatches: int = Field(1, ge=1, description="optimiser steps in each pass")
@@ -45,8 +48,6 @@ class LearnerConfig(Settings):
 
     @model_validator(mode="after")
     def _whole(self) -> LearnerConfig:
-        if self.schedule == "cosine" and self.total_updates is None:
-            raise ValueError("schedule = 'cosine' needs total_updates")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas {self.betas} are not both in [0, 1)")
         return self
@@ -66,8 +67,10 @@ class LearnerConfig(Settings):
         """
         if update < self.warmup_updates:
             return self.learning_rate * (update + 1) / self.warmup_updates
-        if self.schedule == "constant" or self.total_updates is None:
+        if self.schedule == "constant":
             return self.learning_rate
+        if self.total_updates is None:
+            raise ConfigError("learner.schedule = 'cosine' needs learner.total_updates outside a run")
         span = max(self.total_updates - self.warmup_updates, 1)
         progress = min((update - self.warmup_updates) / span, 1.0)
         return self.learning_rate * (self.final_rate + (1 - self.final_rate) * (1 + math.cos(math.pi * progress)) / 2)

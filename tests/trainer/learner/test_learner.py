@@ -11,9 +11,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from agentgym_rtmc.errors import ConfigError
 from agentgym_rtmc.trainer.learner.config import LearnerConfig
 from agentgym_rtmc.trainer.learner.learner import Learner, normalized
-from agentgym_rtmc.trainer.learner.losses import LossConfig, token_losses, token_weights
+from agentgym_rtmc.trainer.learner.loss_config import LossConfig
+from agentgym_rtmc.trainer.learner.losses import token_losses, token_weights
 from agentgym_rtmc.trainer.learner.rows import LearningRow, RowCounts
 
 Model = Callable[..., Any]
@@ -230,7 +232,6 @@ def test_normalising_advantages(make_model: Model, make_rows: Rows) -> None:
 
 def test_impossible_settings_are_refused() -> None:
     for bad in (
-        {"schedule": "cosine"},
         {"betas": (0.9, 1.0)},
         {"learning_rate": 0},
         {"epoch": 2},
@@ -238,6 +239,8 @@ def test_impossible_settings_are_refused() -> None:
     ):
         with pytest.raises(ValidationError):
             LearnerConfig(**bad)
+    with pytest.raises(ConfigError, match="total_updates"):
+        LearnerConfig(schedule="cosine").rate(0)
 
 
 def test_frozen_parameters_stay(make_model: Model, make_rows: Rows) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from agentgym_rtmc.trainer.learner.losses import LossConfig, token_losses, token_weights
+from agentgym_rtmc.trainer.learner.loss_config import LossConfig
+from agentgym_rtmc.trainer.learner.losses import token_losses, token_weights
 from agentgym_rtmc.trainer.learner.rows import LearningRow
 
 KINDS = ["ppo", "gspo", "gspo_turn", "cispo"]
