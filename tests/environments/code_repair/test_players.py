@@ -61,10 +61,10 @@ def test_the_references_command_restores_the_original(sandboxed, share):
 
 def test_the_demonstrator_sometimes_succeeds(sandboxed):
     env = CodeRepairEnv()
-    tasks = load_builtin(limit=40).split("train")
+    tasks = load_builtin(limit=24).split("train")
     played = [perform(env, players.demonstrator, task, seed) for seed, task in enumerate(tasks)]
     solved = np.mean([reward for reward, _ in played])
-    assert 0.1 < solved < 0.65
+    assert 0.05 < solved < 0.75
     assert len({turns for _, turns in played}) >= 4
 
 
