@@ -22,7 +22,7 @@ from agentgym_rtmc.trainer.credit import checks
 from agentgym_rtmc.trainer.credit.backoff import ladder, ladder_prior
 from agentgym_rtmc.trainer.credit.numbering import Floats, number, sums
 from agentgym_rtmc.trainer.credit.registry import Credit, Memory, estimator
-from agentgym_rtmc.trainer.credit.returns import STD_EPSILON, group_stds, outcome, returns_to_go
+from agentgym_rtmc.trainer.credit.returns import STD_EPSILON, group_stds, outcome, returns_to_go, varied
 from agentgym_rtmc.trainer.credit.tempo import value_change
 from agentgym_rtmc.trainer.credit.tree import RolloutTree
 
@@ -44,7 +44,8 @@ def adaptive(
 
     memory: {"between", "within"} as the previous batch returned it. outcome_term: "return" is R - mean R; "ladder",
     for step rewards, is G_t (discounted by gamma) minus a leave-one-out ladder from fine to coarse keys to the group,
-    with two pseudo-visits each. The report holds `split_signal` (lambda) and `step_weight` (w).
+    with two pseudo-visits each. Groups whose returns are all equal get 0. The report holds `split_signal` (lambda) and
+    `step_weight` (w).
 
     >>> tree = RolloutTree.from_keys([["s", "t"], ["s", "u"]], [["a", "b"], ["c", "b"]], [[0, 1], [0, 0]])
     >>> first = adaptive(tree)
@@ -79,6 +80,8 @@ def _advantages(tree: RolloutTree, weight: float, outcome_term: str, gamma: floa
         advantages = gains - ladder(tree, gains, prior, LADDER_STRENGTH, len(tree.levels), leave_one_out=True)
     if weight:
         advantages += weight * value_change(tree)
+    # Equal returns can hide step rewards at different times; std R = 0 is no scale for those.
+    advantages *= np.repeat(varied(tree)[tree.group], tree.lengths)
     return advantages / np.repeat(group_stds(tree, tree.episode_returns)[tree.group] + STD_EPSILON, tree.lengths)
 
 

@@ -347,7 +347,7 @@ def adaptive(batch, between=0.0, within=0.0, outcome_term="return", gamma=1.0, l
         runs, result = valid_of(group), zeros(group)
         between_here, within_here = split_sums(group)
         rows.append((group, result, between_here, within_here))
-        if len(runs) < 2:
+        if len(runs) < 2 or no_variance(group):
             continue
         totals, v = [run.total for run in runs], mean_through(runs)
         for run, row in zip(group, result, strict=True):
