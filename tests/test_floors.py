@@ -42,19 +42,14 @@ MAY_IMPORT = {
 ALLOWED = {
     "torch": [
         "agentgym_rtmc.machine",
-        "agentgym_rtmc.trainer.checkpoint",
         "agentgym_rtmc.trainer.learner",
-        "agentgym_rtmc.trainer.loop",
         "agentgym_rtmc.trainer.metrics",
         "agentgym_rtmc.trainer.policy",
+        "agentgym_rtmc.trainer.threads",
     ],
     "transformers": ["agentgym_rtmc.trainer.learner", "agentgym_rtmc.trainer.policy"],
     "tokenizers": ["agentgym_rtmc.trainer.policy"],
-    "safetensors": [
-        "agentgym_rtmc.trainer.checkpoint",
-        "agentgym_rtmc.trainer.learner",
-        "agentgym_rtmc.trainer.policy",
-    ],
+    "safetensors": ["agentgym_rtmc.trainer.learner", "agentgym_rtmc.trainer.policy"],
     "matplotlib": ["agentgym_rtmc.trainer"],
     "tensorboard": ["agentgym_rtmc.trainer"],
     "vllm": ["agentgym_rtmc.trainer.policy.vllm"],
@@ -82,6 +77,12 @@ WITHOUT_TORCH = (
     SIGNATURES,
     "agentgym_rtmc.trainer.credit",
     "agentgym_rtmc.trainer.credit_commands",
+    "agentgym_rtmc.trainer.collect",
+    "agentgym_rtmc.trainer.commands",
+    "agentgym_rtmc.trainer.config",
+    "agentgym_rtmc.trainer.credit_step",
+    "agentgym_rtmc.trainer.preparation",
+    "agentgym_rtmc.trainer.rollout",
 )
 
 

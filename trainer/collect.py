@@ -69,9 +69,11 @@ def _policy_overrides(agent: str) -> list[str]:
 
 
 def _newest_model(run: Path) -> Path:
-    from agentgym_rtmc.trainer.learner.checkpoint import load_latest
+    checkpoint = None
+    if (run / "checkpoints").is_dir():
+        from agentgym_rtmc.trainer.learner.checkpoint import load_latest
 
-    checkpoint = load_latest(run)
+        checkpoint = load_latest(run)
     if checkpoint is None:
         raise ConfigError(f"{run} has no checkpoint yet; continue it with: agentgym-rtmc train --resume {run}")
     return checkpoint.model_path

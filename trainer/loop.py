@@ -64,10 +64,11 @@ def train(config: TrainConfig, prepared: Preparation, folder: RunFolder, progres
         stack.callback(policy.close)
         learner = Learner(policy.model, config.learner_settings())
         position = resume(folder, checkpoint, learner)
+        if folder.resumable:
+            where = f"after update {position.update}" if position.update else "from the start: it has no checkpoint yet"
+            progress.say(f"continuing {folder.path} {where}")
         replace_text(folder.config, dump_toml(config))
         folder.begun = True
-        if position.update:
-            progress.say(f"continuing {folder.path} after update {position.update}")
         metrics = stack.enter_context(
             MetricsWriter(
                 folder.metrics,

@@ -59,7 +59,8 @@ class CommandLine:
         """Wait until something has happened while it runs."""
         deadline = time.monotonic() + seconds
         while not condition():
-            assert self.process.is_alive(), f"ended with {self.process.exitcode} before it came so far:\n{self.err}"
+            alive = self.process.is_alive()
+            assert alive or condition(), f"ended with {self.process.exitcode} before it came so far:\n{self.err}"
             assert time.monotonic() < deadline, f"not so far after {seconds} s:\n{self.err}"
             time.sleep(0.005)
 

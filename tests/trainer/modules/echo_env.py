@@ -17,7 +17,7 @@ from agentgym_rtmc.errors import ProtocolError, SandboxError, SandboxUnavailable
 from agentgym_rtmc.registration import register_env
 from agentgym_rtmc.tasks import Task, TaskSet
 
-LETTERS = "abcdefgh"
+FIRST, SECOND, OTHERS = "abcdefghijklmnop", "ab", "abcdefgh"
 HANGS = 30.0
 OPEN: set[int] = set()
 FAILURES: dict[str, int] = {}
@@ -102,7 +102,7 @@ def make_task(word: str, **public: Any) -> Task:
 
 
 def load_tasks(empty: bool = False) -> TaskSet:
-    words = [f"{a}{b}" for a in LETTERS for b in LETTERS]
+    words = [f"{a}{b}" for a in FIRST for b in SECOND]
     heldout = words[::5]
     return TaskSet(
         "words",
@@ -118,9 +118,9 @@ def reference(task: Task, observation: str, rng: np.random.Generator) -> Generat
 
 
 def demonstrator(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
-    """Right in a third of the turns, else another word."""
+    """Right in a third of the turns, else another word, most often one that no task asks for."""
     while True:
-        yield str(task.private["answer"]) if rng.random() < 0.3 else "".join(rng.choice(list(LETTERS), 2))
+        yield str(task.private["answer"]) if rng.random() < 0.3 else rng.choice(list(FIRST)) + rng.choice(list(OTHERS))
 
 
 register_env(
