@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 from collections.abc import Iterator
 from functools import cache
@@ -37,19 +38,26 @@ _INSTANCE_SHARE = 0.12
 """Share of the training families' mutants that is kept for `instances`."""
 
 
-def load_builtin(*, limit: int | None = None, renamed: float = 0.5) -> TaskSet:
+def load_builtin(
+    *, limit: int | None = None, renamed: float = 0.5, families: int | None = None, forms: int | None = None
+) -> TaskSet:
     """Load the set. `limit` is the most tasks of a split (an even selection over the families), `renamed` the share of
-    tasks with drawn names (`handwritten` has none). Same options, same tasks.
+    tasks with drawn names (`handwritten` has none), `families` the number of training families (an even selection;
+    `train` and `instances` shrink, the other splits stay), `forms` the most forms of one. Same options, same tasks.
 
     Raises TaskError when the manifest does not belong to the programs.
     """
-    if limit is not None and limit < 1:
-        raise ConfigError(f"limit must be at least 1, not {limit}")
+    for name, number in (("limit", limit), ("families", families), ("forms", forms)):
+        if number is not None and number < 1:
+            raise ConfigError(f"{name} must be at least 1, not {number}")
     if not 0 <= renamed <= 1:
         raise ConfigError(f"renamed is a share between 0 and 1, not {renamed}")
     splits: dict[str, list[Task]] = {split: [] for split in SPLITS}
     known: set[str] = set()
+    trained = _trained_families(families)
     for form, edit in _mutants():
+        if form["use"] == "train" and (form["program"] not in trained or form["form"] >= (forms or math.inf)):
+            continue
         mutant = edit.apply(form["source"])
         split = _split(form, edit)
         if split in ("train", "instances") and mutant in known:
@@ -75,6 +83,13 @@ def _mutants() -> Iterator[tuple[dict[str, Any], Edit]]:
     for form in read_manifest():
         for start, end, new, operator in form["edits"]:
             yield form, Edit(start, end, new, operator)
+
+
+def _trained_families(count: int | None) -> set[str]:
+    names = list(dict.fromkeys(form["program"] for form in read_manifest() if form["use"] == "train"))
+    return set(
+        names if count is None or count >= len(names) else (names[i * len(names) // count] for i in range(count))
+    )
 
 
 def _split(form: dict[str, Any], edit: Edit) -> str:
