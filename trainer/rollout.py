@@ -14,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import time
 from collections import deque
@@ -118,6 +119,7 @@ class Rollout:
         self._pool = WorkerPool(config.env_workers, "env")
         self._open: dict[int, gymnasium.Env[str, str]] = {}
         self._idle: list[gymnasium.Env[str, str]] = []
+        self._patience = 1.0
         self._begin()
 
     def __enter__(self) -> Rollout:
@@ -177,15 +179,21 @@ class Rollout:
         future.add_done_callback(self._landed.put)
 
     def _await_steps(self) -> None:
-        """Wait until half of the episodes under way (in fixed waves: all) want an action, then take in the answers."""
-        under_way = len(self._ready) + len(self._stepping)
-        enough = under_way if self._deterministic else (under_way + 1) // 2
+        """Wait for the environments, then take their answers in, in the order of the plans.
+
+        Full batches are worth waiting for, but not longer than the policy's last turn took: from then on it goes on
+        with whoever is ready. Fixed waves wait for all.
+        """
         landed: list[Future[Answer | None]] = []
         next_look = time.monotonic() + _LOOK_EVERY
-        while len(self._ready) + len(landed) < min(enough, len(self._ready) + len(self._stepping)):
+        patient_until = math.inf if self._deterministic else time.monotonic() + self._patience
+        while len(landed) < len(self._stepping):
+            wake = min(next_look, patient_until) if landed or self._ready else next_look
             try:
-                future = self._landed.get(timeout=max(0.0, next_look - time.monotonic()))
+                future = self._landed.get(timeout=max(0.0, wake - time.monotonic()))
             except queue.Empty:
+                if wake == patient_until:
+                    break
                 self._look_at_clocks()
                 next_look = time.monotonic() + _LOOK_EVERY
             else:
@@ -236,6 +244,7 @@ class Rollout:
                 self._fail(run, error)
             return
         seconds = time.monotonic() - before
+        self._patience = seconds
         self._stats.sampling_seconds += seconds
         self._stats.turns += len(batch)
         for run, completion in zip(batch, completions, strict=True):
