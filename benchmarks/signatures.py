@@ -21,7 +21,7 @@ from agentgym_rtmc.calls.base import Call
 from agentgym_rtmc.episodes import Episode, Opening, Turn
 from agentgym_rtmc.signatures import episode_keys, make_signature
 from agentgym_rtmc.signatures.shell import parse
-from agentgym_rtmc.signatures.shell_commands import canonical_command, read_command
+from agentgym_rtmc.signatures.shell_commands import canonical_command, forget_commands
 from agentgym_rtmc.tables import show_table
 from agentgym_rtmc.tasks import Task
 
@@ -83,11 +83,11 @@ def speed(episodes: list[Episode]) -> list[dict]:
         rows.append({"what": what, "per second": count / took, "of the bare parser": count / took / bare})
 
     row("own tree", len(commands), seconds(lambda: [parse(command) for command in commands]))
-    read_command.cache_clear()
+    forget_commands()
     row("canonical_command", len(commands), seconds(lambda: [canonical_command(command) for command in commands]))
     for name in NAMES:
         signature = make_signature(name)
-        read_command.cache_clear()
+        forget_commands()
         row(name, turns, seconds(lambda s=signature: [episode_keys(s, episode) for episode in episodes]))
     return rows
 
@@ -99,7 +99,7 @@ def linearity() -> list[dict]:
         row: dict = {"signature": name}
         for turns in (1250, 2500, 5000, 10_000):
             long = episode(turns)
-            read_command.cache_clear()
+            forget_commands()
             row[f"{turns} turns, µs a turn"] = 1e6 * seconds(episode_keys, signature, long) / turns
         rows.append(row)
     return rows

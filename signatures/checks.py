@@ -149,9 +149,9 @@ def odd_episodes() -> Iterator[Episode]:
         (Call(name="a", arguments={"x": 1}), Call(name="b", arguments={"x": 2})),
     ]
     infos: list[dict[str, Any]] = [
-        {}, {"files": {}}, {"files": {"m.py": None, "": "x"}}, {"files": "none"}, {"files": None}, {"tests": None},
-        {"tests": {"failed": ["t"], "passed": []}}, {"tests": 3}, {"tests": []}, {"exit_code": "1"}, {"database": [1]},
-        {"parse_error": "x"},
+        {}, {"files": {}}, {"files": {"m.py": None, "": "x"}}, {"files": {"é/ü.py": "0"}}, {"tests": {}},
+        {"ledger": None}, {"tests": {"failed": ["t"], "passed": []}}, {"tests": {"failed": 0, "passed": 3}},
+        {"exit_code": 1}, {"turns_left": 0}, {"database": "d"}, {"parse_error": "x"},
     ]  # fmt: skip
     opening = Opening(task=Task(id="odd"), observation="")
     turns = tuple(

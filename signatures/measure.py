@@ -28,7 +28,7 @@ from agentgym_rtmc.episodes import Episode, Opening, Turn
 from agentgym_rtmc.signatures.base import Signature, episode_keys
 from agentgym_rtmc.signatures.digests import bounded
 from agentgym_rtmc.signatures.observation import normalised
-from agentgym_rtmc.signatures.shell_commands import read_command
+from agentgym_rtmc.signatures.shell_commands import forget_commands
 from agentgym_rtmc.signatures.tools import canonical_call, read_call
 
 SHUFFLES = 20
@@ -114,7 +114,7 @@ def measure(
     following = [[normalised(turn.observation) for turn in episode.turns] for episode in grouped]
     rows: list[Measured] = []
     for name, signature in {"raw": RawSignature(), **signatures}.items():
-        read_command.cache_clear()
+        forget_commands()
         start = time.process_time()
         keys = [episode_keys(signature, episode) for episode in grouped]
         seconds = max(1e-9, time.process_time() - start)
@@ -251,8 +251,14 @@ def save_plot(rows: Sequence[Measured], path: str) -> None:
     for kind, marker in (("action", "o"), ("state", "s")):
         chosen = [row for row in rows if row.kind == kind and row.alias_next is not None]
         trade.scatter([r.company for r in chosen], [r.alias_next for r in chosen], marker=marker, label=kind)
+        levels = [row for row in chosen if row.signature.partition(":")[0] == "operations"]
+        trade.plot([r.company for r in levels], [r.alias_next for r in levels], lw=0.8, color="grey")
+        points: dict[tuple[float, float], list[str]] = defaultdict(list)
         for row in chosen:
-            trade.annotate(row.signature, (row.company, row.alias_next or 0.0), fontsize=7)
+            points[round(row.company, 2), round(row.alias_next or 0.0, 2)].append(row.signature)
+        for place, names in points.items():
+            more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+            trade.annotate(", ".join(names[:2]) + more, place, xytext=(4, 3), textcoords="offset points", fontsize=7)
     trade.set(xlabel="share of turns with company", ylabel="next observations mixed (1 = shuffled keys)")
     trade.legend()
     for row in rows:

@@ -20,6 +20,7 @@ from agentgym_rtmc.signatures.shell_text import Line
 from agentgym_rtmc.signatures.shell_words import Place
 
 DEFAULT_ROOT = "/testbed"
+MAX_ROUNDS = 6
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,43 @@ def canonical_command(text: str, root: str = DEFAULT_ROOT) -> str:
     return read_command(text, root).text
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=8192)
 def read_command(text: str, root: str = DEFAULT_ROOT) -> Reading:
-    """Read a command; see `Reading`."""
+    """Read a command; see `Reading`.
+
+    The canonical text is read again until it no longer changes, so that it is its own canonical text whatever oddities
+    a command holds; one round is the rule. Readings that never settle (not seen) count as not parsed.
+    """
     stripped = text.replace("\r\n", "\n").strip()
+    seen = [_read(stripped, root)]
+    if seen[0].text == stripped:
+        return seen[0]
+    while len(seen) < MAX_ROUNDS:
+        again = _read(seen[-1].text, root)
+        if again.text == seen[-1].text:
+            return again
+        settled = next((one for one in seen if one.text == again.text), None)
+        if settled is not None:  # a circle: every member of it names the same one
+            return min(seen[seen.index(settled) :], key=lambda one: one.text)
+        seen.append(again)
+    return _unread(stripped)
+
+
+def forget_commands() -> None:
+    """Empty the memory of commands read; for measuring."""
+    read_command.cache_clear()
+    _read.cache_clear()
+
+
+def _unread(text: str) -> Reading:
+    return Reading(text, (Operation("other", Line(text), detail=text),), parsed=False)
+
+
+@lru_cache(maxsize=8192)
+def _read(stripped: str, root: str) -> Reading:
     tree = parse(stripped)
     if tree is None:
-        return Reading(stripped, (Operation("other", Line(stripped), detail=stripped),), parsed=False)
+        return _unread(stripped)
     place = Place(root=root.rstrip("/") or "/")
     items = Interpreter().script(tree, place)
     if not items:

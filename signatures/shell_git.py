@@ -60,6 +60,7 @@ def _split(words: tuple[Word, ...]) -> tuple[list[Word], list[Word], bool]:
 def _show(command: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     before, after, _ = _split(words)
     options: list[str] = []
+    looks: list[str] = []
     operands: list[Word] = []
     index = 0
     while index < len(before):
@@ -85,9 +86,9 @@ def _show(command: str, words: tuple[Word, ...], place: Place) -> Operation | No
         elif command == "log" and (text.startswith("-n") and text[2:].isdigit()):
             options.append(f"-n {text[2:]}")
         elif name == "--max-count":
-            options.append(f"-n {text.partition('=')[2]}")
+            options.append(f"-n {quote(text.partition('=')[2])}")
         elif command == "status" and text in ("-s", "--short", "--porcelain", "-b", "--branch", "-sb", "--long", "-v"):
-            continue
+            looks.append(text)
         elif command == "diff":
             spelled = {"--staged": "--cached", "-u": "", "-p": "", "--patch": ""}.get(text)
             options.append(word_text(word) if spelled is None else spelled)
@@ -120,6 +121,7 @@ def _show(command: str, words: tuple[Word, ...], place: Place) -> Operation | No
         detail=command,
         reads=True,
         certain=(sure and not revisions) or bare,
+        raw=Line(" ".join([*pieces[:2], *sorted(set(looks)), *pieces[2:]])) if looks else None,
     )
 
 

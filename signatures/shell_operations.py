@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from agentgym_rtmc.signatures.shell_text import Line, quote, statements
@@ -106,6 +106,8 @@ class Operation:
     on one path (pattern, edit script, content); `reads` marks commands that change nothing and only show;
     `silent` those whose output shows nothing of a file (so where it goes does not matter); `certain` those that
     cannot fail; `idle` those without any effect. `parts` are the operations inside a compound command.
+    `raw` is the canonical shell with what only concerns the look of the output (line numbers, order of names), for
+    commands that read that output; None where `line` has it all.
     """
 
     category: Category
@@ -118,15 +120,14 @@ class Operation:
     certain: bool = False
     idle: bool = False
     parts: tuple[Operation, ...] = ()
-
-    def piped_into(self, stage: Line) -> Operation:
-        """The operation with its output going through another command."""
-        return replace(self, line=self.line + " | " + stage, view=None, certain=False)
+    raw: Line | None = None
 
 
-def viewing(view: View) -> Operation:
-    """Make the operation of a view."""
-    return Operation("view", view.line(), view.paths, view=view, reads=True)
+def viewing(view: View, numbered: bool = False) -> Operation:
+    """Make the operation of a view; `numbered` where the lines are shown with their numbers."""
+    paths = "".join(" " + path_quote(path) for path in view.paths)
+    raw = Line(f"cat -n{paths}") if numbered else None
+    return Operation("view", view.line(), view.paths, view=view, reads=True, raw=raw)
 
 
 def idle(text: str = "true") -> Operation:

@@ -149,7 +149,8 @@ def _through(current: Operation, stage: Node, place: Place, run: StatementReader
     """One more stage behind an operation."""
     shows = current.reads or current.category in ("test", "execute")
     if _is_identity(stage) and shows:
-        return current
+        numbers = _head(stage) == "nl" or any("n" in shape(word) for word in _words(stage, place)[1:])
+        return replace(current, raw=(current.raw or current.line) + " | cat -n") if numbers else current
     following = _stage(stage, place, run, piped=not last)
     to = streams(stage.redirects) if isinstance(stage, Simple) and not stage.assignments else None
     if to is None or to.out is not None or to.stdin is not None or following.paths:
@@ -164,20 +165,29 @@ def _through(current: Operation, stage: Node, place: Place, run: StatementReader
     view = current.view
     if view is not None and len(view.paths) < 2 and view.tail is None:
         if inner is not None and inner.tail is None:
-            return viewing(View(view.paths, within(view.ranges, inner.ranges)))
+            return _numbered(viewing(View(view.paths, within(view.ranges, inner.ranges))), current, following)
         if inner is not None and view.ranges is None:
-            return viewing(View(view.paths, tail=inner.tail))
-        again = _reading(view, stage, place, run, last)
+            return _numbered(viewing(View(view.paths, tail=inner.tail)), current, following)
+        again = _reading(view, current.raw is not None, stage, place, run, last)
         if again is not None:
             return again
     return _piped(current, following)
+
+
+def _numbered(shown: Operation, current: Operation, following: Operation) -> Operation:
+    """A part of a view with line numbers has them too."""
+    if current.raw is None:
+        return shown
+    return replace(shown, raw=current.raw + " | " + following.line)
 
 
 def _only_orders(words: tuple[Word, ...]) -> bool:
     return all(re.fullmatch(r"-[nrVhfdb]+", shape(word)) for word in words)
 
 
-def _reading(view: View, stage: Node, place: Place, run: StatementReader, last: bool) -> Operation | None:
+def _reading(
+    view: View, numbered: bool, stage: Node, place: Place, run: StatementReader, last: bool
+) -> Operation | None:
     """`cat f | grep x` as `grep x f`."""
     if (
         view.ranges is not None
@@ -189,18 +199,33 @@ def _reading(view: View, stage: Node, place: Place, run: StatementReader, last: 
     path = view.paths[0]
     operand = Redirect("<", target=text_word(path if path.startswith(("/", "~")) else f"{place.root}/{path}"))
     again = _stage(replace(stage, redirects=(operand, *stage.redirects)), place, run, piped=not last)
+    if numbered and not (again.category == "search" and re.fullmatch(r"[A-Za-z_|]+", again.detail)):
+        return None
     return again if path in again.paths and " < " not in again.line.text else None
 
 
 def _piped(current: Operation, following: Operation) -> Operation:
-    line = current.line + " | " + following.line
+    # Line numbers do not matter to what only picks lines by their place or counts them.
+    by_place = (following.view is not None and current.category != "list") or following.line.text == "wc -l"
+    line = (current.line if by_place or current.raw is None else current.raw) + " | " + following.line
     reads = current.reads and following.reads
     if following.reads or following.category == "execute":
         kept = current if current.reads or following.reads else following
         if following.category in ("create", "append", "modify"):
             kept = following
-        return replace(kept, line=line, view=None, reads=reads, certain=False, idle=False, silent=False, parts=(),
-                       detail=kept.detail or line.flat())  # fmt: skip
+        detail = kept.detail or line.flat()
+        return replace(
+            kept,
+            line=line,
+            detail=detail,
+            view=None,
+            reads=reads,
+            certain=False,
+            idle=False,
+            silent=False,
+            parts=(),
+            raw=None,
+        )
     return replace(combine([current, following], line), reads=reads, silent=following.silent)
 
 

@@ -154,12 +154,12 @@ def _into_file(operation: Operation, target: Word, append: bool, errors: str, pl
     word = place.path_word(put_in(target, place))
     paths = (word.literal,) if word.literal is not None else ()
     operator = ">>" if append else ">"
-    line = operation.line + f" {operator} {quote_path(word)}{errors}"
+    line = (operation.raw or operation.line) + f" {operator} {quote_path(word)}{errors}"
     if operation.reads and not operation.silent:
         category: Category = "append" if append else "create"
         return replace(
             operation, category=category, line=line, paths=paths, detail=operation.line.flat(), view=None,
-            reads=False, certain=False, idle=False, silent=True, parts=(),
+            reads=False, certain=False, idle=False, silent=True, parts=(), raw=None,
         )  # fmt: skip
     return replace(operation, line=line, paths=tuple(sorted({*operation.paths, *paths})), view=None, certain=False)
 

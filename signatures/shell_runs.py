@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from agentgym_rtmc.signatures.shell_edits import written_files
-from agentgym_rtmc.signatures.shell_operations import Category, Handler, Operation
+from agentgym_rtmc.signatures.shell_operations import Category, Handler, Operation, path_quote
 from agentgym_rtmc.signatures.shell_text import Line, quote, word_text
 from agentgym_rtmc.signatures.shell_tree import Word
 from agentgym_rtmc.signatures.shell_words import Place, argument, shape
@@ -14,7 +14,7 @@ _TEST_FILE = re.compile(
     r"(?:^|/)(?:t|tests?|runtests|run_tests|test_[^/]*|[^/]*_tests?)\.py$|(?:^|/)bin/(?:test|doctest)$"
 )
 _RUNNERS = re.compile(r"(?:^|/)(?:runtests\.py|manage\.py|bin/test|bin/doctest|setup\.py|run_tests\.py)$")
-PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
+PYTHON = re.compile(r"python3?")
 
 
 def is_test_file(path: str) -> bool:
@@ -143,6 +143,8 @@ def pytest(head: str, words: tuple[Word, ...], place: Place) -> Operation | None
                 options.add("-l")
             elif re.fullmatch(r"-[qvsxl]{2,}", text):
                 options.update(f"-{letter}" for letter in text[1:] if letter in "xl")
+            elif equals and name in ("--deselect", "--ignore", "--rootdir"):
+                options.add(f"{name} {path_quote(place.path(value_text))}")
             elif equals and name in _PYTEST_VALUED:
                 options.add(f"{name} {quote(value_text)}")
             elif text.startswith("-p") and text[2:] in ("no:cacheprovider", "no:warnings", "no:sugar"):
@@ -166,7 +168,7 @@ def pytest(head: str, words: tuple[Word, ...], place: Place) -> Operation | None
     return Operation("test", Line(" ".join(pieces)), tuple(sorted(set(fixed))), detail=" ".join(sorted(options)))
 
 
-def runner(path: str, words: tuple[Word, ...], place: Place) -> Operation:
+def runner(path: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     """Read a call of a project's own test runner (`tests/runtests.py`, `bin/test`, `manage.py test`)."""
     kept: list[str] = []
     labels: list[str] = []
@@ -182,8 +184,11 @@ def runner(path: str, words: tuple[Word, ...], place: Place) -> Operation:
                 index += 1
             continue
         if text.startswith("-"):
-            if text in ("-k", "--settings", "--tag", "--exclude-tag") and index < len(words):
-                kept.append(f"{text}={word_text(words[index])}")
+            if text in ("-k", "--settings", "--tag", "--exclude-tag"):
+                if index == len(words):
+                    return None
+                value = words[index].literal
+                kept.append(f"{text}={word_text(words[index])}" if value is None else quote(f"{text}={value}"))
                 index += 1
             else:
                 kept.append(word_text(word))

@@ -122,14 +122,17 @@ def _grep(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
         pattern = "\n".join(shown)
     if not operands and not recursive:
         paths = []
-    pieces = [*head.replace("egrep", "grep").replace("fgrep", "grep").split(), *option_text(kept)]
+    base = head.replace("egrep", "grep").replace("fgrep", "grep").split()
     simple = len(shown) == 1 and not shown[0].startswith("-")
-    pieces += [quote(shown[0])] if simple else [f"-e {quote(text)}" for text in shown]
-    pieces += sorted(set(paths))
+    rest = [quote(shown[0])] if simple else [f"-e {quote(text)}" for text in shown]
+    rest += sorted(set(paths))
+    line = Line(" ".join([*base, *option_text(kept), *rest]))
+    looks = [(name, None) for name, _ in options.options if name in ("n", "H")]
+    raw = Line(" ".join([*base, *option_text([*kept, *looks]), *rest])) if looks else None
     fixed = [place.path(word.literal) for word in operands if word.literal is not None]
     scope = tuple(sorted(set(fixed))) or ((place.directory or ".",) if recursive else ())
     quiet = any(name == "q" for name, _ in kept)
-    return Operation("search", Line(" ".join(pieces)), scope, detail=pattern, reads=True, silent=quiet)
+    return Operation("search", line, scope, detail=pattern, reads=True, silent=quiet, raw=raw)
 
 
 def _dynamic_grep(
@@ -197,40 +200,31 @@ _LS_LONG = {"--all": "a", "--almost-all": "a", "--recursive": "R", "--human-read
             "--directory": "d", "--reverse": "r"}  # fmt: skip
 
 
+_LS_LAYOUT = frozenset({"1", "C", "x", "m", "--color"})
+_LS_ORDER = frozenset({"F", "p", "h", "t", "S", "U", "r", "v", "X", "--sort", "--group-directories-first"})
+
+
 def _ls(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     options = read_options(words, "IwT", ("--ignore", "--hide", "--sort"), _LS_LONG)
     if options is None:
         return None
     kept: list[tuple[str, str | None]] = []
+    looks: list[tuple[str, str | None]] = []
     for name, value in options.options:
         # How names are laid out, sorted or coloured shows the same names; -l, -a, -d, -R, -s and the rest do not.
-        if name in (
-            "1",
-            "C",
-            "x",
-            "F",
-            "p",
-            "h",
-            "t",
-            "S",
-            "U",
-            "r",
-            "v",
-            "X",
-            "--color",
-            "--sort",
-            "m",
-            "--group-directories-first",
-        ):
-            continue
-        kept.append(("a" if name == "A" else name, value))
+        if name in _LS_ORDER:
+            looks.append((name, value))
+        elif name not in _LS_LAYOUT:
+            kept.append(("a" if name == "A" else name, value))
     paths = [place.path_text(word) for word in options.operands]
     fixed = [place.path(word.literal) for word in options.operands if word.literal is not None]
     if not paths:
         paths, fixed = [quote(place.directory or ".")], [place.directory or "."]
     here = paths == ["."]
-    pieces = ["ls", *option_text(kept), *([] if here else sorted(set(paths)))]
-    return Operation("list", Line(" ".join(pieces)), tuple(sorted(set(fixed))), reads=True, certain=here)
+    rest = [] if here else sorted(set(paths))
+    line = Line(" ".join(["ls", *option_text(kept), *rest]))
+    raw = Line(" ".join(["ls", *option_text([*kept, *looks]), *rest])) if looks else None
+    return Operation("list", line, tuple(sorted(set(fixed))), reads=True, certain=here, raw=raw)
 
 
 def _wc(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:

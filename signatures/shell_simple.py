@@ -55,7 +55,8 @@ def read_simple(node: Simple, place: Place, run: ScriptReader) -> list[Item]:
     if head is None:
         return [Item(";", _other(words, assignments, node.redirects, place))]
     folder, _, name = head.rpartition("/")
-    if folder in _BINARIES:
+    # Another interpreter may stand in another folder; the plain tools are the same everywhere.
+    if folder in _BINARIES and not name.startswith(("python", "pip", "pytest")):
         head = name or head
     builtin = _builtin(head, words[1:], node, place)
     if builtin is not None:
@@ -223,13 +224,12 @@ def _unwrapped(
     while len(words) > 1:
         head = words[0].literal
         following = words[1].literal or ""
-        if (head in ("time", "nohup", "exec", "builtin") and not following.startswith("-")) or (
-            head == "command" and not following.startswith("-")
-        ):
+        plain = not following.startswith("-")
+        # A short time limit may well be met, a long one is a precaution.
+        limited = head == "timeout" and re.fullmatch(r"[6-9]\ds?|\d{3,}s?|\d+[mh]", following) is not None
+        if head in ("time", "nohup", "exec", "builtin", "command") and plain:
             words = words[1:]
-        elif (head == "stdbuf" and len(words) > 2 and following.startswith("-")) or (
-            head == "timeout" and re.fullmatch(r"\d+[smh]?", following) and len(words) > 2
-        ):
+        elif len(words) > 2 and (limited or (head == "stdbuf" and not plain)):
             words = words[2:]
         elif head == "env" and words[1].parts and re.match(r"\w+=", words[1].parts[0].text):
             name, _, rest = words[1].parts[0].text.partition("=")

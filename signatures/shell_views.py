@@ -22,11 +22,11 @@ def file_operands(words: tuple[Word, ...], place: Place) -> tuple[str, ...] | No
     return tuple(paths)
 
 
-def _plain(words: tuple[Word, ...], options: Options | None, place: Place, allowed: str) -> Operation | None:
+def _plain(options: Options | None, place: Place, allowed: str, numbered: bool = False) -> Operation | None:
     if options is None or not options.only(*allowed):
         return None
     paths = file_operands(options.operands, place)
-    return None if paths is None else viewing(View(tuple(sorted(set(paths)))))
+    return None if paths is None else viewing(View(tuple(sorted(set(paths)))), numbered)
 
 
 _CAT_LONG = {"--number": "n", "--number-nonblank": "b", "--show-all": "A", "--show-ends": "E", "--show-tabs": "T",
@@ -38,19 +38,19 @@ def _cat(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     if options is None:
         return None
     # Line numbers add nothing; -A, -e, -t, -v, -E, -T show white space, which is something else.
-    return _plain(words, options, place, "nbu")
+    return _plain(options, place, "nbu", options.has("n", "b"))
 
 
 def _nl(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     options = read_options(words, "bdfhilnsvw", ("--body-numbering", "--number-width"), {"--body-numbering": "b"})
     if options is None or any(name == "b" and value not in ("a", "t") for name, value in options.options):
         return None
-    return _plain(words, options, place, "bnsvwi")
+    return _plain(options, place, "bnsvwi", numbered=True)
 
 
 def _pager(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     options = read_options(words)
-    return None if options is None else _plain(words, options, place, "NRSFX")
+    return None if options is None else _plain(options, place, "NRSFX", options.has("N"))
 
 
 def _head(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
@@ -134,7 +134,7 @@ def sed_ranges(script: str) -> list[Range] | None:
 
 def _sed(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     options = read_options(words, "efl", ("--expression", "--file"), SED_LONG)
-    if options is None or options.has("i", "f", "s", "z"):
+    if options is None or not options.only("n", "e", "E", "r", "u", "l"):
         return None
     scripts = [value or "" for name, value in options.options if name == "e"]
     operands = options.operands

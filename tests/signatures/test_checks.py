@@ -8,8 +8,10 @@ import time
 
 import pytest
 
-from agentgym_rtmc.signatures import make_signature, registered_signatures
+from agentgym_rtmc.episodes import Episode, Opening, Turn
+from agentgym_rtmc.signatures import episode_keys, make_signature, registered_signatures
 from agentgym_rtmc.signatures.checks import check_signature
+from agentgym_rtmc.tasks import Task
 
 PARAMETERS = {
     "compose": {"parts": ["edits", "test_outcomes"]},
@@ -127,6 +129,17 @@ def test_a_sound_signature_passes():
 def test_ours_pass(name):
     assert name in registered_signatures()
     assert check_signature(make_signature(name, **PARAMETERS.get(name, {})), pause=0) == []
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize(
+    "info", [{"files": "none"}, {"files": None}, {"tests": 3}, {"tests": []}, {"exit_code": "1"}, {"database": [1]}]
+)
+def test_ours_bear_what_no_environment_should_say(name, info):
+    signature = make_signature(name, **PARAMETERS.get(name, {}))
+    turn = Turn(text="x", observation="", reward=0.0, info=info)
+    opening = Opening(task=Task(id="t"), observation="", info=info)
+    episode_keys(signature, Episode(id="e", group="g", opening=opening, turns=(turn, turn)))
 
 
 def test_a_plain_function_passes():
