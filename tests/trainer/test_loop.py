@@ -23,7 +23,8 @@ Start = Callable[..., CommandLine]
 def finished(command_line: Start, workplace: Path) -> tuple[Path, dict[str, Any], str]:
     """A run that learns for a while: folder, JSON result, standard error."""
     changes = ["run.name=whole", "loop.updates=16", "evaluation.every=8", "learner.learning_rate=3e-3"]
-    changes += ["loop.groups=16", "learner.schedule=cosine", "credit.estimator=grpo"]
+    changes += ["loop.groups=8", "rollout.group_size=8", "env.options={max_turns=1}"]
+    changes += ["learner.schedule=cosine", "credit.estimator=grpo"]
     done = command_line("train", "tiny.toml", *changes, "--json")
     assert done.wait() == 0, done.err
     result = json.loads(done.out)
@@ -63,22 +64,22 @@ def test_a_run_leaves_everything_behind(finished: tuple[Path, dict[str, Any], st
 def test_every_episode_is_kept_with_its_tokens_and_weights(finished: tuple[Path, dict[str, Any], str]) -> None:
     folder, result, _ = finished
     episodes = read_episodes(folder / "episodes.jsonl").episodes
-    assert len(episodes) == result["episodes"] == 16 * 16 * 4
+    assert len(episodes) == result["episodes"] == 16 * 8 * 8
     assert [int(episode.id.rpartition("/")[2]) for episode in episodes] == list(range(1024))
     for index, episode in enumerate(episodes):
         assert all(turn.weights_version == index // 64 and turn.token_ids for turn in episode.turns)
         assert not episode.opening.task.private
     # The members of a group share their beginning, not their noise.
-    groups = [episodes[start : start + 4] for start in range(0, 1024, 4)]
+    groups = [episodes[start : start + 8] for start in range(0, 1024, 8)]
     assert all(len({(e.group, e.opening.seed, e.opening.task.id) for e in group}) == 1 for group in groups)
-    assert sum(len({e.turns[0].text for e in group}) > 1 for group in groups) > 128
-    assert len({group[0].opening.seed for group in groups}) == 256
+    assert sum(len({e.turns[0].text for e in group}) > 1 for group in groups) > 64
+    assert len({group[0].opening.seed for group in groups}) == 128
 
 
 def test_the_policy_learns(finished: tuple[Path, dict[str, Any], str]) -> None:
     folder, _, _ = finished
     rewards = [row["reward"] for row in rows(folder / "metrics.jsonl")]
-    assert sum(rewards[-4:]) / 4 > sum(rewards[:4]) / 4 + 0.1
+    assert sum(rewards[-4:]) / 4 > sum(rewards[:4]) / 4 + 0.05
 
 
 def test_the_sampler_and_the_learner_agree(finished: tuple[Path, dict[str, Any], str]) -> None:
