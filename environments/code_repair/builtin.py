@@ -19,7 +19,7 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -28,9 +28,9 @@ from pydantic import JsonValue
 from agentgym_rtmc.environments.code_repair.build import manifest_path
 from agentgym_rtmc.environments.code_repair.cases import CallData
 from agentgym_rtmc.environments.code_repair.corpus import corpus_digest
-from agentgym_rtmc.environments.code_repair.mutations import Edit
+from agentgym_rtmc.environments.code_repair.mutations import OPERATORS, Edit
 from agentgym_rtmc.environments.code_repair.variants import draw_names, rename
-from agentgym_rtmc.errors import ConfigError, TaskError
+from agentgym_rtmc.errors import ConfigError, TaskError, nearest
 from agentgym_rtmc.tasks import Task, TaskSet
 
 SPLITS = ("train", "instances", "heldout", "families", "handwritten")
@@ -39,17 +39,26 @@ _INSTANCE_SHARE = 0.12
 
 
 def load_builtin(
-    *, limit: int | None = None, renamed: float = 0.5, families: int | None = None, forms: int | None = None
+    *,
+    limit: int | None = None,
+    renamed: float = 0.5,
+    families: int | None = None,
+    forms: int | None = None,
+    operators: Sequence[str] = (),
 ) -> TaskSet:
     """Load the set. `limit` is the most tasks of a split (an even selection over the families), `renamed` the share of
     tasks with drawn names (`handwritten` has none), `families` the number of training families (an even selection;
-    `train` and `instances` shrink, the other splits stay), `forms` the most forms of one. Same options, same tasks.
+    `train` and `instances` shrink, the other splits stay), `forms` the most forms of one, `operators` the kinds of bugs
+    (default: all). Same options, same tasks.
 
     Raises TaskError when the manifest does not belong to the programs.
     """
     for name, number in (("limit", limit), ("families", families), ("forms", forms)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be at least 1, not {number}")
+    for operator in operators:
+        if operator not in OPERATORS:
+            raise ConfigError(f"there is no mutation operator {operator!r}{nearest(operator, OPERATORS)}")
     if not 0 <= renamed <= 1:
         raise ConfigError(f"renamed is a share between 0 and 1, not {renamed}")
     splits: dict[str, list[Task]] = {split: [] for split in SPLITS}
@@ -58,12 +67,14 @@ def load_builtin(
     for form, edit in _mutants():
         if form["use"] == "train" and (form["program"] not in trained or form["form"] >= (forms or math.inf)):
             continue
+        if operators and edit.operator not in operators:
+            continue
         mutant = edit.apply(form["source"])
         split = _split(form, edit)
         if split in ("train", "instances") and mutant in known:
             continue
         known.add(mutant)
-        splits[split].append(_task(split, form, edit, mutant, renamed))
+        splits[split].append(_task(split, form, edit, mutant, renamed, list(operators)))
     return TaskSet("builtin", {split: _even(tasks, limit) for split, tasks in splits.items()})
 
 
@@ -101,7 +112,7 @@ def _split(form: dict[str, Any], edit: Edit) -> str:
     return "instances" if share < _INSTANCE_SHARE else "train"
 
 
-def _task(split: str, form: dict[str, Any], edit: Edit, mutant: str, renamed: float) -> Task:
+def _task(split: str, form: dict[str, Any], edit: Edit, mutant: str, renamed: float, kinds: list[str]) -> Task:
     # The name must not tell the bug.
     name = hashlib.sha256(f"{form['program']}/{form['form']}/{edit}".encode()).hexdigest()[:8]
     rng = random.Random(name)
@@ -116,6 +127,7 @@ def _task(split: str, form: dict[str, Any], edit: Edit, mutant: str, renamed: fl
             "statement": form["about"],
             "source": rename(mutant, names),
             "visible": visible,
+            **({"operators": list[JsonValue](kinds)} if kinds else {}),
         },
         private={
             "original": rename(form["source"], names),

@@ -70,6 +70,9 @@ def demonstrator(
     """
     source, answer = str(task.public["source"]), true_repair(task, unique)
     repairs = find_repairs(source)
+    kinds = task.public.get("operators")
+    if isinstance(kinds, list):  # what kinds of bugs the task set has is no secret
+        repairs = tuple(edit for edit in repairs if edit.operator in kinds)
     chances = _chances(repairs)
     if rng.random() < 0.7:
         seen = yield write_action("cat m.py; python t.py")
