@@ -27,6 +27,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "rollout": ("agentgym_rtmc.trainer.commands:rollout", "collect episodes into a file, without learning"),
         "credit": ("agentgym_rtmc.trainer.credit_commands:credit", "assign credit to the turns of saved episodes"),
     },
+    "Signatures": {
+        "signatures": ("agentgym_rtmc.signatures.commands:app", "list signatures, measure them on episodes"),
+        "audit": ("agentgym_rtmc.signatures.commands:audit", "show attempts to cheat in episodes"),
+    },
     "Environments": {
         "envs": ("agentgym_rtmc.environments.commands:envs", "list the environments and their task sets"),
         "play": ("agentgym_rtmc.environments.commands:play", "play a task yourself in the terminal"),

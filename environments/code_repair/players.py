@@ -57,9 +57,9 @@ def demonstrator(
     observation: str,
     rng: np.random.Generator,
     *,
-    hint: float = 0.14,
+    hint: float = 0.2,
     repeat: float = 0.25,
-    give_up: float = 0.2,
+    give_up: float = 0.15,
     unique: bool = False,
 ) -> Generator[str, str, None]:
     """Look, run the tests, then guess single edits until the tests pass or patience ends.
