@@ -64,7 +64,7 @@ class InfrastructureError(AgentGymError):
 
 
 class SandboxError(InfrastructureError):
-    """A sandbox could not be created, died, or refused a file operation."""
+    """A sandbox could not be created, or died."""
 
 
 class SandboxUnavailableError(AgentGymError):

@@ -14,6 +14,7 @@ from pathlib import Path
 from agentgym_rtmc.doctor import Check
 from agentgym_rtmc.environments.sandbox import local, root, root_sources, seccomp
 from agentgym_rtmc.errors import SandboxUnavailableError
+from agentgym_rtmc.folders import cache_folder
 
 _NEEDED_BYTES = 300 << 20
 _FREE_SPACE = "free some space, or point XDG_CACHE_HOME (root) and TMPDIR (workspaces) to another disk"
@@ -83,7 +84,7 @@ def _limits() -> Iterator[Check]:
 
 
 def _space() -> Iterator[Check]:
-    for name, folder in (("cache", root.cache_folder()), ("temporary folder", Path(tempfile.gettempdir()))):
+    for name, folder in (("cache", cache_folder()), ("temporary folder", Path(tempfile.gettempdir()))):
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         free = shutil.disk_usage(existing).free
         detail = f"{free >> 20} MiB free in {folder}"

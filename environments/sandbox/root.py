@@ -30,6 +30,7 @@ from agentgym_rtmc.environments.sandbox import root_sources, tree
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID
 from agentgym_rtmc.environments.sandbox.root_sources import FIRST_SHELL, Sources
 from agentgym_rtmc.errors import SandboxUnavailableError
+from agentgym_rtmc.folders import cache_folder
 
 LAYOUT = 5
 """Raise it when the same sources should give a different root."""
@@ -79,12 +80,6 @@ _ETC = {
 }
 _lock = threading.Lock()
 _ready: dict[Path, Path] = {}
-
-
-def cache_folder() -> Path:
-    """The user's cache folder for this project: `$XDG_CACHE_HOME/agentgym-rtmc`, else `~/.cache/agentgym-rtmc`."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "agentgym-rtmc"
 
 
 def ensure_root(cache: Path | None = None) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -16,12 +15,6 @@ from pathlib import Path
 from typing import Any
 
 _LIST = "digests.json"
-
-
-def cache_root() -> Path:
-    """The user's cache folder of this project (`XDG_CACHE_HOME`, by default `~/.cache`)."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "agentgym-rtmc"
 
 
 def content_key(*parts: Any) -> str:

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from agentgym_rtmc.episode_file import EpisodeWriter, read_episodes
 from agentgym_rtmc.episodes import Episode
 from agentgym_rtmc.errors import ConfigError
+from agentgym_rtmc.folders import cache_folder
 from agentgym_rtmc.tasks import Task
 from agentgym_rtmc.trainer.learner.logprobs import TokenScorer
 from agentgym_rtmc.trainer.learner.packing import collate, plan_microbatches
@@ -31,7 +32,7 @@ from agentgym_rtmc.trainer.policy import chat, demonstrations, tiny
 from agentgym_rtmc.trainer.policy.chat import Chat
 from agentgym_rtmc.trainer.policy.config import TinyConfig, WarmStartConfig
 from agentgym_rtmc.trainer.policy.demonstrations import collect_demonstrations, sources_digest, texts_of, with_ids
-from agentgym_rtmc.trainer.policy.folder_cache import cache_root, cached_folder, content_key
+from agentgym_rtmc.trainer.policy.folder_cache import cached_folder, content_key
 from agentgym_rtmc.trainer.policy.tiny import build_model, save_policy, train_tokenizer
 from agentgym_rtmc.trainer.rollout import EnvFactory
 
@@ -82,7 +83,7 @@ def warm_start(
     `root` replaces the user's cache folder. Raises RegistrationError where the environment has no demonstrator,
     ConfigError where there are too few tasks to keep some out.
     """
-    root = (root or cache_root()) / "warm-start"
+    root = (root or cache_folder()) / "warm-start"
     env = make_env()
     spec, prompt = env.spec, env.get_wrapper_attr("system_prompt") if env.has_wrapper_attr("system_prompt") else ""
     env.close()

@@ -93,11 +93,3 @@ def test_an_unusable_cache_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SandboxUnavailableError, match="XDG_CACHE_HOME"):
         root.ensure_root(tmp_path / "file")
-
-
-def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
-    assert root.cache_folder() == Path("/some/where/agentgym-rtmc")
-    for value in ("", "relative"):
-        monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert root.cache_folder() == Path.home() / ".cache/agentgym-rtmc"

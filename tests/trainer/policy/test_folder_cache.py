@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rtmc.trainer.policy.folder_cache import cache_root, cached_folder, content_key
+from agentgym_rtmc.folders import cache_folder
+from agentgym_rtmc.trainer.policy.folder_cache import cached_folder, content_key
 
 
 def fill(folder: Path) -> None:
@@ -78,6 +79,6 @@ def test_keys_and_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert content_key({"a": 1, "b": 2}) == content_key({"b": 2, "a": 1})
     assert len({content_key("ab", "c"), content_key("a", "bc"), content_key(b"ab", "c"), content_key("ab")}) == 4
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_root() == tmp_path / "agentgym-rtmc"
+    assert cache_folder() == tmp_path / "agentgym-rtmc"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the specification says to ignore it
-    assert cache_root() == Path.home() / ".cache" / "agentgym-rtmc"
+    assert cache_folder() == Path.home() / ".cache" / "agentgym-rtmc"
