@@ -38,7 +38,7 @@ def canonical_command(text: str, root: str = DEFAULT_ROOT) -> str:
     `root` is the folder the command starts in; paths below it are written relative to it.
 
     >>> canonical_command("cd /testbed && nl -ba ./pkg/m.py | sed -n '5,9p' 2>/dev/null || true")
-    "sed -n 5,9p pkg/m.py"
+    'sed -n 5,9p pkg/m.py'
     """
     return read_command(text, root).text
 

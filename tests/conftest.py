@@ -1,6 +1,7 @@
 """What all tests share: the data folder beside the repository, where there is one."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,3 +15,9 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("no shared data here; set AGENTGYM_RTMC_SHARED_DATA")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptions_are_heard() -> None:
+    """A shell's background job ignores Ctrl-C and so would all its children: the tests send it to theirs."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

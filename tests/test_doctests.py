@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ WITH_EXAMPLES = [
     ".".join((room, *path.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
     for room, folder in ROOMS.items()
     for path in sorted(folder.rglob("*.py"))
-    if ">>> " in path.read_text(encoding="utf-8")
+    if re.search(r"^ *>>> ", path.read_text(encoding="utf-8"), re.MULTILINE)
 ]
 
 

@@ -83,7 +83,7 @@ def test_help_is_fast() -> None:
     ("arguments", "complaint"),
     [
         (["trian"], "error: there is no command 'trian'; did you mean 'train'?"),
-        (["xyz"], "error: there is no command 'xyz'; known: credit, "),
+        (["xyz"], "error: there is no command 'xyz'; known: audit, "),
         (["--jsn", "envs"], "error: there is no option '--jsn' before the command; see agentgym-rtmc --help"),
         (["play", "CodeRepare-v0"], "error: no environment 'CodeRepare-v0' is registered; did you mean"),
         (["play", "no_such_module:x/Y-v0"], "cannot import 'no_such_module'; is it installed and on the path?"),
