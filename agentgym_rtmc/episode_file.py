@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from agentgym_rtmc.episodes import Episode
 from agentgym_rtmc.errors import EpisodeFileError
+from agentgym_rtmc.packed import DAMAGED, open_unpacked
 
 FORMAT, VERSION = "agentgym-rtmc episodes", 1
 _HEADER = json.dumps({"format": FORMAT, "version": VERSION}).encode() + b"\n"
@@ -120,7 +121,7 @@ class EpisodeReader:
     """Iterates over a file's episodes one at a time; after a pass, `skipped` says what gave no episode.
 
     A cut line (the last one, or one with a writer's note after it) is skipped. A line broken in any other way raises
-    EpisodeFileError, or is skipped too with `strict=False`. Each pass reads the file anew.
+    EpisodeFileError, or is skipped too with `strict=False`. Each pass reads the file anew; a gzip file is unpacked.
     """
 
     def __init__(self, path: str | Path, *, strict: bool = True) -> None:
@@ -131,9 +132,11 @@ class EpisodeReader:
     def __iter__(self) -> Iterator[Episode]:
         self.skipped = []
         try:
-            with self.path.open("rb") as file:
+            with open_unpacked(self.path) as file:
                 _check_header(self.path, file.readline())
                 yield from self._episodes(file)
+        except DAMAGED as error:
+            raise EpisodeFileError(f"{self.path}: the packed file is cut off or damaged: {error}") from error
         except OSError as error:
             raise EpisodeFileError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         if self.skipped:

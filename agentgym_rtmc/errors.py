@@ -67,8 +67,16 @@ class SandboxError(InfrastructureError):
     """A sandbox could not be created, or died."""
 
 
+class SandboxBusyError(SandboxError):
+    """A sandbox cannot be forked: something in it still holds a file open for writing."""
+
+
 class SandboxUnavailableError(AgentGymError):
     """This machine cannot isolate commands. The message says why and what to install or switch."""
+
+
+class ImageMissingError(SandboxUnavailableError):
+    """A container image is not on this machine. The message gives the command that fetches it."""
 
 
 class GradingError(InfrastructureError):

@@ -14,6 +14,7 @@ EXTRAS: dict[str, str] = {
     "safetensors": "train",
     "matplotlib": "train",
     "tensorboard": "tensorboard",
+    "pyarrow": "parquet",
     "vllm": "vllm",
     "docker": "docker",
     "swebench": "swebench",

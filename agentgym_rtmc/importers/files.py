@@ -1,11 +1,10 @@
 """Reads episodes from any file the project knows: its own `episodes.jsonl`, or step rows of other programs.
 
-Invariant: the kind is told from the first line, never from the name. `.gz` is unpacked for step rows.
+Invariant: the kind is told from the first line, never from the name. Packed files are unpacked.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +13,7 @@ from agentgym_rtmc.episode_file import read_episodes
 from agentgym_rtmc.episodes import Episode
 from agentgym_rtmc.errors import EpisodeFileError
 from agentgym_rtmc.importers.step_rows import is_step_row, read_step_rows
+from agentgym_rtmc.packed import open_unpacked
 
 
 def load_episodes(paths: Iterable[str | Path]) -> list[Episode]:
@@ -28,9 +28,7 @@ def load_episodes(paths: Iterable[str | Path]) -> list[Episode]:
 
 
 def _first_value(path: Path) -> object:
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    with gzip.open(path, "rb") if packed else path.open("rb") as file:
+    with open_unpacked(path) as file:
         line = file.readline()
     try:
         return json.loads(line)

@@ -1,14 +1,13 @@
 """Reads recorded episodes of any known format, one bad row at a time: unreadable ones are located, the rest goes on.
 
 Formats, told from the content: `episodes` (our `episodes.jsonl`), `steps` (rows with `steps`), `swe-agent` (`.traj`),
-`mini-swe-agent` (`.traj.json`), `chat` (JSON lines with `messages` and a `reward`). `.gz` is unpacked.
+`mini-swe-agent` (`.traj.json`), `chat` (JSON lines with `messages` and a `reward`). Packed files are unpacked.
 Invariants: an episode comes out with its return known; one whose outcome nobody recorded is counted as unlabelled and
 left out, since credit cannot be assigned without. Nothing is dropped without being counted.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,14 +23,18 @@ from agentgym_rtmc.episodes import Episode, Opening, Turn
 from agentgym_rtmc.errors import EpisodeFileError, nearest
 from agentgym_rtmc.importers.chats import calls_of, turns_of_messages
 from agentgym_rtmc.importers.step_rows import episode_of_row, is_step_row
+from agentgym_rtmc.packed import DAMAGED, open_unpacked
 from agentgym_rtmc.tasks import Task
 
 FORMATS = ("episodes", "steps", "swe-agent", "mini-swe-agent", "chat")
 Outcomes = Mapping[str, float]
 """Task id (or file name without suffixes) -> return, for formats that do not hold it."""
 
-_TASK_KEYS = ("task_id", "instance_id", "task", "group", "prompt_id", "id")
+ONE_A_FILE = ("swe-agent", "mini-swe-agent")
+ONE_A_FILE_SUFFIXES = (".traj", ".json")
+_TASK_KEYS = ("task_id", "instance_id", "task", "group", "prompt_id")  # a plain "id" mostly numbers the rows
 _REWARD_KEYS = ("reward", "score", "resolved")
+_NO_TURNS = "no turns of an agent in it"
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,14 @@ class _Unlabelled(Exception):  # noqa: N818 - a signal inside this module, not a
 def read_recorded(
     paths: Iterable[str | Path], *, format: str | None = None, outcomes: Outcomes | None = None
 ) -> Recorded:
-    """Read files of any known format. Raises EpisodeFileError for an unknown format or if no file can be opened."""
+    """Read files of any known format. Raises EpisodeFileError for an unknown format; all else is a problem on record."""
     if format is not None and format not in FORMATS:
         raise EpisodeFileError(f"there is no format {format!r}{nearest(format, FORMATS)}")
     recorded = Recorded()
     for path in map(Path, paths):
         try:
             _read_file(path, format, outcomes or {}, recorded)
-        except (OSError, EOFError, EpisodeFileError, UnicodeDecodeError) as error:
+        except (OSError, *DAMAGED, EpisodeFileError) as error:
             recorded.problems.append(Problem(str(path), _reason(error)))
     return recorded
 
@@ -85,87 +88,85 @@ def read_outcomes(path: Path) -> dict[str, float]:
 
 
 def _read_file(path: Path, format: str | None, outcomes: Outcomes, into: Recorded) -> None:
-    with _opened(path) as file:
-        head = file.readline()
-    kind = format or _kind_of(head)
-    if kind == "episodes":
+    with open_unpacked(path) as file:
+        head = _json_object(file.readline())
+    if format == "episodes" or (format is None and head is not None and head.get("format") == FORMAT):
         reader = EpisodeReader(path, strict=False)
-        into.episodes += list(reader)
-        into.problems += [Problem(f"{path}:{skipped.line}", skipped.reason) for skipped in reader.skipped]
-        return
-    for where, text in _documents(path, kind):
         try:
-            into.episodes.append(_episode(kind, json.loads(text), path, where, outcomes))
+            into.episodes.extend(reader)
+        finally:
+            into.problems += [Problem(f"{path}:{skipped.line}", skipped.reason) for skipped in reader.skipped]
+        return
+    for where, document in _documents(path, format):
+        try:
+            into.episodes.append(_episode(format, json.loads(document), path, where, outcomes))
         except _Unlabelled:
             into.unlabelled.append(where)
-        except (ValueError, KeyError, TypeError, AttributeError, ValidationError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             into.problems.append(Problem(where, _reason(error)))
 
 
-def _opened(path: Path) -> Any:
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rt", encoding="utf-8") if packed else path.open(encoding="utf-8")
-
-
-def _kind_of(head: str) -> str | None:
-    """The format of a file of JSON lines by its first line; None if that is no JSON object."""
+def _json_object(text: bytes) -> Mapping[str, Any] | None:
     try:
-        value = json.loads(head)
-    except ValueError:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
         return None
-    if not isinstance(value, Mapping):
-        return None
-    return "episodes" if value.get("format") == FORMAT else _kind_of_value(value)
+    return value if isinstance(value, Mapping) else None
 
 
-def _kind_of_value(value: Any) -> str:
-    if is_step_row(value):
-        return "steps"
-    if isinstance(value, Mapping) and isinstance(value.get("trajectory"), list):
-        return "swe-agent"
-    if isinstance(value, Mapping) and isinstance(value.get("messages"), list):
-        mini = "trajectory_format" in value or "info" in value
-        return "mini-swe-agent" if mini else "chat"
-    raise ValueError("none of the known formats: no steps, trajectory or messages in it")
-
-
-def _documents(path: Path, kind: str | None) -> Iterator[tuple[str, str]]:
-    """Each JSON document of a file with its place: the whole file, or its lines."""
-    if kind in ("swe-agent", "mini-swe-agent") or (kind is None and path.suffix in (".traj", ".json")):
-        with _opened(path) as file:
+def _documents(path: Path, format: str | None) -> Iterator[tuple[str, bytes]]:
+    """Each JSON document of a file with its place: the whole file where it is one document, else its lines."""
+    one = format in ONE_A_FILE
+    if format is None and path.name.removesuffix(".gz").endswith(ONE_A_FILE_SUFFIXES):
+        with open_unpacked(path) as file:  # where the first line is complete and others follow, these are lines
+            one = _json_object(file.readline()) is None or not file.read().strip()
+    with open_unpacked(path) as file:
+        if one:
             yield str(path), file.read()
-        return
-    with _opened(path) as file:
+            return
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield f"{path}:{number}", line
 
 
-def _episode(kind: str | None, value: Any, path: Path, where: str, outcomes: Outcomes) -> Episode:
-    kind = kind if kind is not None else _kind_of_value(value)
+def _kind_of(value: Mapping[str, Any]) -> str:
+    if is_step_row(value):
+        return "steps"
+    if isinstance(value.get("trajectory"), list):
+        return "swe-agent"
+    if isinstance(value.get("messages"), list):
+        return "mini-swe-agent" if "trajectory_format" in value or "info" in value else "chat"
+    raise ValueError("none of the known formats: no steps, trajectory or messages in it")
+
+
+def _episode(format: str | None, value: Any, path: Path, where: str, outcomes: Outcomes) -> Episode:
     if not isinstance(value, Mapping):
         raise ValueError(f"a {type(value).__name__}, not an object")
+    kind = format or _kind_of(value)
     if kind == "steps":
         if not is_step_row(value):
             raise ValueError("a row needs instance_id and steps")
-        if not isinstance(value.get("resolved"), bool):
+        if value.get("resolved") is None:
             raise _Unlabelled
-        return episode_of_row(value, int(where.rpartition(":")[2])).model_copy(update={"id": where})
+        if not isinstance(value["resolved"], bool):
+            raise ValueError(f"resolved is {value['resolved']!r}, not true, false or null")
+        episode = episode_of_row(value, int(where.rpartition(":")[2]))
+        if not episode.turns:
+            raise ValueError(_NO_TURNS)
+        return episode.model_copy(update={"id": where})
     stem = path.name.partition(".")[0]
-    info = value.get("info") if isinstance(value.get("info"), Mapping) else {}
-    rewards = [float(reward) for reward in value.get("rewards") or ()]
+    rewards = [_number("rewards", reward) for reward in value.get("rewards") or ()]
     if kind == "swe-agent":
         opening, turns = "", _swe_agent_turns(value["trajectory"])
     else:
         opening, turns = turns_of_messages(value["messages"], rewards)
+    if not turns:
+        raise ValueError(_NO_TURNS)
     task = next((str(value[key]) for key in _TASK_KEYS if isinstance(value.get(key), str | int)), None)
     if task is None:
         task = opening.strip()[:200] or stem if kind == "chat" else stem
-    if not turns:
-        raise ValueError("no turns of an agent in it")
     if not rewards:
-        turns[-1] = turns[-1].model_copy(update={"reward": _outcome(value, info, outcomes, task, stem)})
+        turns[-1] = turns[-1].model_copy(update={"reward": _outcome(value, outcomes, (stem, task))})
     return Episode(
         id=where,
         group=task,
@@ -175,18 +176,22 @@ def _episode(kind: str | None, value: Any, path: Path, where: str, outcomes: Out
     )
 
 
-def _outcome(value: Mapping[str, Any], info: Any, outcomes: Outcomes, task: str, stem: str) -> float:
-    for name in (stem, task):
+def _outcome(value: Mapping[str, Any], outcomes: Outcomes, names: Iterable[str]) -> float:
+    for name in names:
         if name in outcomes:
             return outcomes[name]
-    for holder in (value, info):
+    info = value.get("info")
+    for holder in (value, info if isinstance(info, Mapping) else {}):
         for key in _REWARD_KEYS:
-            found = holder.get(key)
-            if isinstance(found, int | float):
-                if not math.isfinite(found):
-                    raise ValueError(f"{key} {found} is not finite")
-                return float(found)
+            if holder.get(key) is not None:
+                return _number(key, holder[key])
     raise _Unlabelled
+
+
+def _number(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} {value!r} is not a finite number")
+    return float(value)
 
 
 def _swe_agent_turns(steps: Iterable[Mapping[str, Any]]) -> list[Turn]:
@@ -207,4 +212,8 @@ def _reason(error: BaseException) -> str:
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     if isinstance(error, KeyError):
         return f"lacks {error}"
+    if isinstance(error, DAMAGED):
+        return f"the packed file is cut off or damaged: {error}"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
     return str(error).partition("\n")[0] or type(error).__name__

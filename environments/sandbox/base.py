@@ -12,17 +12,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from agentgym_rtmc.errors import nearest
 
 MIB = 1 << 20
 AGENT_UID = 65534
 """User and group id of the agent inside every sandbox, whoever runs the trainer."""
+
+LOCAL_ISOLATIONS = ("bubblewrap", "unshare", "landlock", "none")
+ISOLATIONS = ("auto", *LOCAL_ISOLATIONS, "docker")
+"""Names that `SandboxSpec.isolation` knows."""
 
 PositiveInt = Annotated[int, Field(gt=0)]
 
@@ -32,8 +38,14 @@ class SandboxSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    isolation: Literal["auto", "bubblewrap", "unshare", "none"] = "auto"
-    """Back end; `auto` takes the first that works here. `none` does not isolate at all and warns."""
+    isolation: str = "auto"
+    """How commands are isolated: one of `ISOLATIONS`, or `module:Class` of an implementation of your own.
+
+    `auto` is `docker` where an image is named, else the first local way that works here. `none` does not isolate at
+    all and warns.
+    """
+    image: str | None = None
+    """Container image, for `docker` only. It must be there already: nothing is pulled but by `prefetch`."""
     root: Path | None = None
     """A root folder as `root.ensure_root` makes them; None takes the one for this machine."""
     workdir: str = "/workspace"
@@ -42,6 +54,8 @@ class SandboxSpec(BaseModel):
     """Wall-clock seconds of a command for which `exec` was given no timeout of its own."""
     cpu_seconds: PositiveInt = 30
     """CPU seconds of any one process."""
+    cpus: Annotated[float, Field(gt=0)] = 1.0
+    """CPU cores' worth of time for all processes together; held where control groups or an engine are to be had."""
     memory_bytes: Annotated[int, Field(ge=32 * MIB)] = 512 * MIB
     """Memory of all processes of a command together, with what they keep in /tmp, /dev/shm and unlinked files."""
     processes: PositiveInt = 64
@@ -56,10 +70,31 @@ class SandboxSpec(BaseModel):
     """Size of any one file."""
     output_bytes: Annotated[int, Field(ge=256)] = 64 * 1024
     """Bytes kept of each output stream: half from its head, half from its tail, with a note between."""
+    kept_output_bytes: Annotated[int, Field(ge=0)] = 16 * MIB
+    """Bytes of each output stream that are kept on disk where the result leaves something out; see `ExecResult`."""
+    ttl: Annotated[float, Field(gt=0)] = 4 * 3600.0
+    """Seconds after which a container ends by itself, whatever became of the trainer."""
+    writable_root: bool = False
+    """`docker` only: whether the agent may write outside the workspace. A watchdog then limits what is written."""
     network: bool = False
     """Whether commands share the host's network. Off: not even the host's loopback can be reached."""
     env: dict[str, str] = Field(default_factory=dict)
     """Added to the sandbox's own small environment; nothing of the host's environment is ever passed on."""
+
+    @field_validator("isolation")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in ISOLATIONS and ":" not in value:
+            raise ValueError(f"isolation is a known name or module:Class, not {value!r}{nearest(value, ISOLATIONS)}")
+        return value
+
+    @model_validator(mode="after")
+    def _docker_fields(self) -> Self:
+        if self.isolation == "docker" and self.image is None:
+            raise ValueError("isolation 'docker' needs an image, such as image = 'python:3.12-slim'")
+        if self.isolation in LOCAL_ISOLATIONS and (self.image is not None or self.writable_root):
+            raise ValueError(f"image and writable_root are for 'docker' only, and isolation is {self.isolation!r}")
+        return self
 
     @field_validator("workdir")
     @classmethod
@@ -99,6 +134,9 @@ class ExecResult:
     """Whether output was left out; the text itself says where and how much."""
     note: str = ""
     """Which limit was passed and what was done about it, in words meant for the agent; empty when none was."""
+    kept: Path | None = field(default=None, compare=False, repr=False)
+    """Where `truncated`: a folder on the host with the files `stdout` and `stderr`, each whole up to the spec's
+    `kept_output_bytes`. It lasts until the sandbox is closed and is for people; agents never learn of it."""
 
 
 class WorkspacePathError(OSError):
@@ -149,7 +187,14 @@ class Sandbox(Protocol):
         ...
 
     def fork(self) -> Sandbox:
-        """Return an independent sandbox with a copy of this one's files."""
+        """Return an independent sandbox with a copy of this one's files; no process is copied.
+
+        Raises SandboxBusyError while something still holds a file of the workspace open for writing.
+        """
+        ...
+
+    def alive(self) -> bool:
+        """Whether a command could run now, as far as can be told without running one."""
         ...
 
     def close(self) -> None:

@@ -207,6 +207,10 @@ class LocalSandbox:
             raise
         return child
 
+    def alive(self) -> bool:
+        """See `Sandbox`."""
+        return not self._closed
+
     def close(self) -> None:
         """See `Sandbox`."""
         with self._lock:

@@ -253,6 +253,10 @@ class SnapshotSandbox:
             memory = self._memo if self._memo is not None else False
             return SnapshotSandbox(self._spec, self._snapshot, memo=memory, shop=self._shop)
 
+    def alive(self) -> bool:
+        """See `Sandbox`."""
+        return not self._closed
+
     def close(self) -> None:
         """See `Sandbox`. Warm workspaces are shared and stay until the process ends."""
         self._closed = True
