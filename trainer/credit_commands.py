@@ -40,8 +40,10 @@ def credit(
     out: Annotated[Path, typer.Option("--out", "-o", help="where to write: .jsonl, .csv or .parquet")] = Path(
         "advantages.jsonl"
     ),
-    turns: Annotated[int, typer.Option(help="turns with the most and the least credit to show for each group")] = 1,
-    permutations: Annotated[int, typer.Option(help="shuffles of the test of the split signal")] = 200,
+    turns: Annotated[
+        int, typer.Option(min=0, help="turns with the most and the least credit to show for each group")
+    ] = 1,
+    permutations: Annotated[int, typer.Option(min=1, help="shuffles of the test of the split signal")] = 200,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON")] = False,
 ) -> None:
     """Assign credit to every turn of recorded episodes and say whether step credit will pay on them."""
@@ -50,11 +52,12 @@ def credit(
     from agentgym_rtmc.signatures import make_signature
     from agentgym_rtmc.trainer.credit import RolloutTree, estimate, find_estimator
     from agentgym_rtmc.trainer.credit.diagnosis import diagnose
-    from agentgym_rtmc.trainer.credit_files import check_ending, write_turns
+    from agentgym_rtmc.trainer.credit_files import check_target, write_turns
 
-    check_ending(out)
+    check_target(out)
     parameters = read_parameters(parameter or (), "--param")
-    find_estimator(estimator).check(parameters)
+    chosen = find_estimator(estimator)
+    chosen.check(parameters)
     keys = make_signature(signature, **read_parameters(signature_parameter or (), "--signature-param"))
     recorded = read_recorded(files, format=format, outcomes=None if outcomes is None else read_outcomes(outcomes))
     if not recorded.episodes:
@@ -63,15 +66,17 @@ def credit(
             f"{len(recorded.unlabelled)} without a recorded outcome (give --outcomes)" if recorded.unlabelled else ""
         )
         raise ConfigError(
-            f"no episode with a known outcome in {len(files)} files: {places or unknown or 'they are empty'}"
+            f"no episode with a known outcome in {counted(len(files), 'file')}: {places or unknown or 'none at all'}"
         )
     groups = group_episodes(recorded.episodes)
+    episodes = [episode for group in groups for episode in group.episodes]
     tree = RolloutTree.from_groups(groups, keys)
-    advantages = estimate(estimator, tree, **parameters)
-    rows = credited_turns(groups, tree, advantages)
+    by_tokens = chosen.level == "token"
+    advantages = estimate(estimator, RolloutTree.from_group_tokens(groups) if by_tokens else tree, **parameters)
+    by_turn = turn_means(episodes, advantages.sampled()) if by_tokens else list(advantages)
+    rows = credited_turns(episodes, tree, by_turn)
     write_turns(out, rows)
     found = diagnose(tree, permutations=permutations)
-    episodes = [episode for group in groups for episode in group.episodes]
     summary: dict[str, Any] = {
         "estimator": estimator,
         "signature": signature,
@@ -87,7 +92,7 @@ def credit(
         "turns": found.turns,
         "company_share": 1.0 - found.alone,
         "advantage_rms": advantages.rms,
-        "within_episode_share": within_episode_share(advantages),
+        "within_episode_share": within_episode_share(by_turn),
         "report": dict(advantages.report),
         "written": str(out),
     }
@@ -112,6 +117,11 @@ def credit(
     show_summary(summary, pays, extremes, problems)
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def read_parameters(given: Sequence[str], option: str) -> dict[str, Any]:
     """Read `KEY=VALUE` pairs; a value is JSON where it can be, else text."""
     parameters: dict[str, Any] = {}
@@ -126,11 +136,24 @@ def read_parameters(given: Sequence[str], option: str) -> dict[str, Any]:
     return parameters
 
 
-def credited_turns(groups: Sequence[Any], tree: Any, advantages: Any) -> list[Any]:
-    """One row per turn, in the order of groups and episodes."""
+def turn_means(episodes: Sequence[Any], by_token: Sequence[Any]) -> list[Any]:
+    """Mean advantage of each turn's sampled tokens, 0 without any. Shapes: (sampled tokens,) -> (turns,) each."""
+    import numpy as np
+
+    from agentgym_rtmc.trainer.transcript import sampled_tokens
+
+    means = []
+    for episode, values in zip(episodes, by_token, strict=True):
+        lengths = sampled_tokens(episode)
+        turn = np.repeat(np.arange(len(lengths)), lengths)[: len(values)]
+        means.append(np.bincount(turn, values, len(lengths)) / np.maximum(lengths, 1))
+    return means
+
+
+def credited_turns(episodes: Sequence[Any], tree: Any, advantages: Sequence[Any]) -> list[Any]:
+    """One row per turn, in the order of the episodes, which is the tree's."""
     from agentgym_rtmc.trainer.credit_files import CreditedTurn
 
-    episodes = [episode for group in groups for episode in group.episodes]
     company, starts, names = tree.split(tree.company()), tree.starts.tolist(), tree.names
     rows = []
     for index, (episode, values) in enumerate(zip(episodes, advantages, strict=True)):
@@ -189,7 +212,8 @@ def show_summary(
         f"{summary['groups_with_one_episode']} with fewer than two valid episodes, "
         f"{summary['groups_without_variance']} whose returns are all equal"
     )
-    print(f"{summary['episodes']} episodes in {summary['groups']} groups from {summary['files']} files")
+    sizes = (counted(summary[name], name.removesuffix("s")) for name in ("episodes", "groups", "files"))
+    print("{} in {} from {}".format(*sizes))
     print(f"left out:        {summary['unlabelled']} without a known outcome, {summary['invalid']} invalid")
     print(f"not read:        {summary['unreadable']} files or rows")
     for problem in problems[:SHOWN_PROBLEMS]:

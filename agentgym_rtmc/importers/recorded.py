@@ -8,6 +8,7 @@ left out, since credit cannot be assigned without. Nothing is dropped without be
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +29,7 @@ from agentgym_rtmc.tasks import Task
 
 FORMATS = ("episodes", "steps", "swe-agent", "mini-swe-agent", "chat")
 Outcomes = Mapping[str, float]
-"""Task id (or file name without suffixes) -> return, for formats that do not hold it."""
+"""Task id (or file name without its endings) -> return, for formats that do not hold it."""
 
 ONE_A_FILE = ("swe-agent", "mini-swe-agent")
 ONE_A_FILE_SUFFIXES = (".traj", ".json")
@@ -61,7 +62,7 @@ class _Unlabelled(Exception):  # noqa: N818 - a signal inside this module, not a
 def read_recorded(
     paths: Iterable[str | Path], *, format: str | None = None, outcomes: Outcomes | None = None
 ) -> Recorded:
-    """Read files of any known format. Raises EpisodeFileError for an unknown format; all else is a problem on record."""
+    """Read files of any known format. Raises EpisodeFileError for an unknown one; all else is a problem on record."""
     if format is not None and format not in FORMATS:
         raise EpisodeFileError(f"there is no format {format!r}{nearest(format, FORMATS)}")
     recorded = Recorded()
@@ -97,13 +98,17 @@ def _read_file(path: Path, format: str | None, outcomes: Outcomes, into: Recorde
         finally:
             into.problems += [Problem(f"{path}:{skipped.line}", skipped.reason) for skipped in reader.skipped]
         return
+    read = False
     for where, document in _documents(path, format):
+        read = True
         try:
             into.episodes.append(_episode(format, json.loads(document), path, where, outcomes))
         except _Unlabelled:
             into.unlabelled.append(where)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             into.problems.append(Problem(where, _reason(error)))
+    if not read:
+        into.problems.append(Problem(str(path), "the file is empty"))
 
 
 def _json_object(text: bytes) -> Mapping[str, Any] | None:
@@ -121,9 +126,8 @@ def _documents(path: Path, format: str | None) -> Iterator[tuple[str, bytes]]:
         with open_unpacked(path) as file:  # where the first line is complete and others follow, these are lines
             one = _json_object(file.readline()) is None or not file.read().strip()
     with open_unpacked(path) as file:
-        if one:
-            yield str(path), file.read()
-            return
+        if one and (document := file.read()).strip():
+            yield str(path), document
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield f"{path}:{number}", line
@@ -154,7 +158,7 @@ def _episode(format: str | None, value: Any, path: Path, where: str, outcomes: O
         if not episode.turns:
             raise ValueError(_NO_TURNS)
         return episode.model_copy(update={"id": where})
-    stem = path.name.partition(".")[0]
+    stem = _stem(path)
     rewards = [_number("rewards", reward) for reward in value.get("rewards") or ()]
     if kind == "swe-agent":
         opening, turns = "", _swe_agent_turns(value["trajectory"])
@@ -164,16 +168,30 @@ def _episode(format: str | None, value: Any, path: Path, where: str, outcomes: O
         raise ValueError(_NO_TURNS)
     task = next((str(value[key]) for key in _TASK_KEYS if isinstance(value.get(key), str | int)), None)
     if task is None:
-        task = opening.strip()[:200] or stem if kind == "chat" else stem
+        task = _title(opening) or stem if kind == "chat" else stem
     if not rewards:
         turns[-1] = turns[-1].model_copy(update={"reward": _outcome(value, outcomes, (stem, task))})
     return Episode(
         id=where,
         group=task,
-        opening=Opening(task=Task(id=task[:300]), observation=opening),
+        opening=Opening(task=Task(id=task), observation=opening),
         turns=tuple(turns),
         terminated=True,
     )
+
+
+def _title(prompt: str) -> str:
+    """A name for the task that a prompt sets: the prompt itself, or its beginning and a digest."""
+    text = prompt.strip()
+    return text if len(text) <= 200 else f"{text[:180]}… {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _stem(path: Path) -> str:
+    """The name without the endings of trajectories; other dots belong to the task's id."""
+    name = path.name
+    for ending in (".gz", ".jsonl", ".json", ".traj"):
+        name = name.removesuffix(ending)
+    return name
 
 
 def _outcome(value: Mapping[str, Any], outcomes: Outcomes, names: Iterable[str]) -> float:

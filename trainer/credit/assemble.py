@@ -285,14 +285,19 @@ def from_ids(
     )
 
 
+def check_group_names(groups: Sequence[EpisodeGroup]) -> None:
+    """Refuse two groups of one name, which would silently become one."""
+    if len({group.id for group in groups}) < len(groups):
+        raise CreditError("two groups have one id; merge their episodes into one group or rename one")
+
+
 def from_groups(
     groups: Sequence[EpisodeGroup], signature: Signature[Any], coarser: Sequence[Signature[Any]]
 ) -> RolloutTree:
     """See `RolloutTree.from_groups`."""
     from agentgym_rtmc.signatures.base import episode_keys
 
-    if len({group.id for group in groups}) < len(groups):
-        raise CreditError("two groups have one id; merge their episodes into one group or rename one")
+    check_group_names(groups)
     episodes: list[Episode] = [episode for group in groups for episode in group.episodes]
     keys = [episode_keys(signature, episode) for episode in episodes]
     with_ids = all(turn.token_ids is not None for episode in episodes for turn in episode.turns)

@@ -1,4 +1,7 @@
-"""GAE over turns for a learned critic (arXiv 1506.02438), the credit of PPO."""
+"""GAE over turns for a learned critic (arXiv 1506.02438), the credit of PPO.
+
+The comparison is with the critic and not with a group, so this is the one estimator that credits a lone episode too.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from agentgym_rtmc.trainer.credit.returns import discounted_sums
 from agentgym_rtmc.trainer.credit.tree import RolloutTree
 
 
-@estimator("gae", scope="batch")
+@estimator("gae", scope="batch", needs_company=False)
 def gae(
     tree: RolloutTree,
     *,
@@ -27,7 +30,8 @@ def gae(
     """sum_l (gamma lambda)^l delta_{t+l}, delta_t = r_t + gamma v_{t+1} - v_t. Shape: (steps,).
 
     values: the critic's v before each step, one array per episode in the order given. bootstrap: (episodes,) its value
-    after the last step, for truncated episodes; 0 (the default) where the task ended by itself.
+    after the last step, for truncated episodes; 0 (the default) where the task ended by itself. Groups with fewer
+    than two valid episodes, which get zeros elsewhere, are credited like all others.
 
     >>> tree = RolloutTree.from_keys([["s", "t"], ["s"]], [["a", "b"], ["c"]], [[0, 1], [0]])
     >>> gae(tree, values=[[0.5, 0.5], [0.5]], gamma=1.0, lambda_=0.5).tolist()
@@ -49,6 +53,6 @@ def gae(
     held = tree.lengths > 0
     following[tree.starts[1:][held] - 1] = last[tree.order][held]
     delta = tree.rewards + gamma * following - before
-    if not np.isfinite(delta[tree.credited]).all():
+    if not np.isfinite(delta[tree.taken]).all():
         raise CreditError("values and bootstrap must be finite")
-    return discounted_sums(np.where(tree.credited, delta, 0.0), tree.left, gamma * lambda_)
+    return discounted_sums(np.where(tree.taken, delta, 0.0), tree.left, gamma * lambda_)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from agentgym_rtmc.errors import CreditError
 from agentgym_rtmc.trainer.credit.assemble import (
     Layout,
+    check_group_names,
     flat_floats,
     flat_ids,
     layout,
@@ -114,6 +115,7 @@ def _common_prefix(one: Ints, other: Ints) -> int:
 
 def from_group_tokens(groups: Sequence[EpisodeGroup]) -> RolloutTree:
     """See `RolloutTree.from_group_tokens`."""
+    check_group_names(groups)
     episodes = [episode for group in groups for episode in group.episodes]
     columns = [_transcript(episode) for episode in episodes]
     return from_tokens(
@@ -130,12 +132,16 @@ def _transcript(episode: Episode) -> tuple[Ints, Bools, Floats]:
     mask: list[bool] = []
     paid: list[float] = []
     for index, turn in enumerate(episode.turns):
-        if not turn.token_ids:
+        context, sampled = turn.context_ids or (), turn.token_ids
+        if sampled is None or not (ids or context or sampled):
             if episode.valid:
-                raise CreditError(f"turn {index} of episode {episode.id!r} has no token ids; use from_groups")
+                raise CreditError(
+                    f"turn {index} of episode {episode.id!r} has no token ids, of which a token tree is made; use "
+                    "from_groups and an estimator of turns (tempo_step for tempo)"
+                )
             break
-        context = turn.context_ids or ()
-        ids += [*context, *turn.token_ids]
-        mask += [False] * len(context) + [True] * len(turn.token_ids)
-        paid += [0.0] * (len(context) + len(turn.token_ids) - 1) + [turn.reward]
+        ids += [*context, *sampled]
+        mask += [False] * len(context) + [True] * len(sampled)
+        paid += [0.0] * (len(context) + len(sampled))
+        paid[-1] += turn.reward
     return np.asarray(ids, np.int64), np.asarray(mask, np.bool_), np.asarray(paid, np.float64)

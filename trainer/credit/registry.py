@@ -3,9 +3,10 @@
 An estimator is a pure function `(tree, **parameters) -> advantages` with one float per step of the tree (or a `Credit`
 with more to tell). A user's own is registered by `@estimator("mine")` or named as `module:function`.
 Invariants: what holds for every estimator is done here, once: unknown names and parameters are refused with the
-nearest known ones, steps of invalid episodes, of groups with fewer than two valid episodes and of unsampled tokens get
-0, results are finite. An estimator with scope "group" looks at one group at a time and is run over chunks of whole
-groups; one with scope "batch" sees the whole tree.
+nearest known ones, steps of invalid episodes, of groups with fewer than two valid episodes (unless the estimator
+compares with a critic and not with them) and of unsampled tokens get 0, results are finite. An estimator with scope
+"group" looks at one group at a time and is run over chunks of whole groups; one with scope "batch" sees the whole tree.
+One with level "token" is meant for token trees: from there a training loop takes an advantage for each sampled token.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ import numpy as np
 from agentgym_rtmc.errors import CreditError, RegistrationError, nearest
 from agentgym_rtmc.registration import load
 from agentgym_rtmc.trainer.credit import checks
-from agentgym_rtmc.trainer.credit.numbering import Floats
+from agentgym_rtmc.trainer.credit.numbering import Bools, Floats
 from agentgym_rtmc.trainer.credit.tree import RolloutTree
 
 Scope = Literal["group", "batch"]
+Level = Literal["turn", "token"]
 Memory = Mapping[str, float]
 """What an estimator carries from batch to batch: plain numbers, so that any checkpoint can hold them."""
 
@@ -49,12 +51,19 @@ class Advantages(list[Floats]):
     flat: the same in the tree's order, (steps,). memory, report: see `Credit`.
     """
 
-    def __init__(self, tree: RolloutTree, credit: Credit) -> None:
+    def __init__(self, tree: RolloutTree, credit: Credit, credited: Bools | None = None) -> None:
         super().__init__(tree.split(credit.advantages))
         self.flat = credit.advantages
         self.memory = credit.memory
         self.report = credit.report
-        self._credited = tree.credited
+        self._credited = tree.credited if credited is None else credited
+        self._sampled = None if tree.sampled is None else tree.split(tree.sampled)
+
+    def sampled(self) -> list[Floats]:
+        """Leave out the tokens that the policy did not sample: one array per episode. Turns are all its own."""
+        if self._sampled is None:
+            return list(self)
+        return [values[mask] for values, mask in zip(self, self._sampled, strict=True)]
 
     @property
     def rms(self) -> float:
@@ -69,11 +78,13 @@ F = TypeVar("F", bound=EstimatorFunction)
 
 @dataclass(frozen=True)
 class Estimator:
-    """A registered estimator. `scope` as in the module's docstring."""
+    """A registered estimator. `scope`, `level` and `needs_company` as in the module's docstring."""
 
     name: str
     function: EstimatorFunction
     scope: Scope
+    level: Level = "turn"
+    needs_company: bool = True
 
     @property
     def summary(self) -> str:
@@ -104,23 +115,31 @@ class Estimator:
         """Whether it takes a `memory`."""
         return "memory" in inspect.signature(self.function).parameters
 
+    def credited(self, tree: RolloutTree) -> Bools:
+        """Steps of a tree that may get credit from it. Shape: (steps,)."""
+        return tree.credited if self.needs_company else tree.taken
+
 
 _REGISTRY: dict[str, Estimator] = {}
 ESTIMATORS: Mapping[str, Estimator] = MappingProxyType(_REGISTRY)
 """All registered estimators by name."""
 
 
-def estimator(name: str, *, scope: Scope = "batch") -> Callable[[F], F]:
+def estimator(
+    name: str, *, scope: Scope = "batch", level: Level = "turn", needs_company: bool = True
+) -> Callable[[F], F]:
     """Register a function as an estimator; its parameters are keyword-only.
 
     Say `scope="group"` if the advantages of a group depend on nothing outside it: large batches then run in chunks.
+    Say `level="token"` if it credits single tokens: training then hands it the tree of `from_group_tokens`. Say
+    `needs_company=False` if it credits an episode without comparing it with others of its group.
     """
 
     def register(function: F) -> F:
         known = _REGISTRY.get(name)
         if known is not None and known.function is not function:
             raise RegistrationError(f"an estimator named {name!r} is already registered")
-        _REGISTRY[name] = Estimator(name, function, scope)
+        _REGISTRY[name] = Estimator(name, function, scope, level, needs_company)
         return function
 
     return register
@@ -170,10 +189,11 @@ def estimate(
             for key, amount in found.report.items():
                 report[key] = report.get(key, 0) + amount
         credit = Credit(values, None, report)
-    advantages = Advantages(tree, credit)
+    credited = chosen.credited(tree)
+    advantages = Advantages(tree, credit, credited)
     if rms is None or advantages.rms == 0.0:
         return advantages
-    return Advantages(tree, replace(credit, advantages=credit.advantages * (rms / advantages.rms)))
+    return Advantages(tree, replace(credit, advantages=credit.advantages * (rms / advantages.rms)), credited)
 
 
 def _run(chosen: Estimator, tree: RolloutTree, parameters: Mapping[str, Any]) -> Credit:
@@ -184,7 +204,8 @@ def _run(chosen: Estimator, tree: RolloutTree, parameters: Mapping[str, Any]) ->
         raise CreditError(
             f"estimator {chosen.name!r} returned shape {shape}, not one value per step ({tree.step_count},)"
         )
-    values = credit.advantages if tree.credited.all() else np.where(tree.credited, credit.advantages, 0.0)
+    credited = chosen.credited(tree)
+    values = credit.advantages if credited.all() else np.where(credited, credit.advantages, 0.0)
     if not np.isfinite(values).all():
         raise CreditError(
             f"estimator {chosen.name!r} returned a value that is not finite; "

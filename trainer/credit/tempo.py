@@ -18,10 +18,11 @@ from agentgym_rtmc.trainer.credit.tree import RolloutTree
 from agentgym_rtmc.trainer.credit.visits import first_visits
 
 
-@estimator("tempo", scope="group")
+@estimator("tempo", scope="group", level="token")
 def tempo(tree: RolloutTree, *, normalize: bool = True) -> Credit:
     """Outcome plus change of prefix value, over std R. Shape: (steps,). For trees made by `from_tokens`.
 
+    On a tree of state keys a step is a turn, and the result is that of `tempo_step`.
     normalize: divide by the group's unbiased std R + 1e-6. The report holds `policy_change` and `environment_change`,
     the sums of |V(after) - V(before)| at sampled and at other tokens.
 

@@ -141,8 +141,9 @@ class RolloutTree:
     def from_group_tokens(cls, groups: Sequence[EpisodeGroup]) -> RolloutTree:
         """Merge our own episodes by the exact tokens of their transcripts, in the order of the groups.
 
-        The sequence of an episode is, turn by turn, its `context_ids` and then its sampled `token_ids`. Each turn's
-        reward is paid on its last sampled token. Raises CreditError where a valid episode has no token ids.
+        The sequence of an episode is, turn by turn, its `context_ids` and then its sampled `token_ids`; where a chat
+        template forked, the new prompt follows what was there. Each turn's reward is paid on its last token. Raises
+        CreditError where a valid episode has no token ids.
         """
         from agentgym_rtmc.trainer.credit import prefixes
 
@@ -233,6 +234,12 @@ class RolloutTree:
         return self.live_steps if self.sampled is None else self.live_steps & self.sampled
 
     @cached_property
+    def taken(self) -> Bools:
+        """Steps that the policy took in valid episodes, whatever their company. Shape: (steps,)."""
+        valid = np.repeat(self.valid, self.lengths)
+        return valid if self.sampled is None else valid & self.sampled
+
+    @cached_property
     def episode_returns(self) -> Floats:
         """R, the undiscounted sum of each episode's rewards. Shape: (episodes,)."""
         return sums(self.episode, self.rewards, self.episode_count)
@@ -240,19 +247,22 @@ class RolloutTree:
     def company(self) -> Bools:
         """Whether another valid episode of the group met the state of each step. Shape: (steps,).
 
-        Steps of invalid episodes have none. Steps lie in the tree's order; `split` gives them back per episode.
+        Steps of invalid episodes have none. Steps lie in the tree's order; `split` gives them back per episode. A
+        token sequence also meets the prefix it ends with.
         """
         company = np.repeat(self.valid, self.lengths)
         for steps, part in self.chunks():
             valid, state = company[steps], part.state
             visitors = np.bincount(state.ids[state.first & valid], minlength=state.count)
+            if part.final is not None:
+                visitors += np.bincount(part.final[part.valid], minlength=state.count)
             valid &= (visitors >= 2)[state.ids]
         return company
 
     def company_share(self) -> float:
-        """Share of the valid episodes' steps that have company; 0.0 without any."""
-        total = int(self.lengths[self.valid].sum())
-        return float(np.count_nonzero(self.company())) / total if total else 0.0
+        """Share of the steps that the policy took in valid episodes that have company; 0.0 without any."""
+        total = int(np.count_nonzero(self.taken))
+        return float(np.count_nonzero(self.company() & self.taken)) / total if total else 0.0
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
