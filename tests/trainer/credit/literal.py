@@ -149,10 +149,8 @@ def reinforce_pp(batch):
 
 
 def gae(group, gamma, lambda_, bootstrap):
-    """`run.values` are the critic's; `bootstrap` holds the value after each run."""
+    """`run.values` are the critic's; `bootstrap` holds the value after each run. Lonely groups are credited, too."""
     result = zeros(group)
-    if len(valid_of(group)) < 2:
-        return result
     for run, row, last in zip(group, result, bootstrap, strict=True):
         if not run.valid:
             continue

@@ -6,14 +6,18 @@ import csv
 import gzip
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from agentgym_rtmc import cli
-from agentgym_rtmc.errors import ConfigError, EpisodeFileError
-from agentgym_rtmc.importers.recorded import read_outcomes, read_recorded
+from agentgym_rtmc.episodes import Episode, Opening, Turn
+from agentgym_rtmc.errors import ConfigError
+from agentgym_rtmc.importers.recorded import read_recorded
+from agentgym_rtmc.tasks import Task
 from agentgym_rtmc.trainer.credit import RolloutTree
 from agentgym_rtmc.trainer.credit.diagnosis import diagnose
 from agentgym_rtmc.trainer.credit_commands import extreme_turns, read_parameters, within_episode_share
@@ -43,26 +47,6 @@ CHATS = [
     chat("two", ["ls", "cat b.py"], 0),
     chat("three", ["ls"], None),
 ]
-
-SWE_AGENT = {
-    "trajectory": [
-        {"action": "ls\n", "observation": "a.py", "response": "I look.\n```\nls\n```"},
-        {"action": "submit", "observation": "", "thought": "Done."},
-    ],
-    "info": {"exit_status": "submitted"},
-}
-
-MINI = {
-    "trajectory_format": "mini-swe-agent-1",
-    "info": {"exit_status": "Submitted"},
-    "messages": [
-        {"role": "user", "content": [{"type": "text", "text": "Mend it."}]},
-        {"role": "assistant", "content": "I look.\n```bash\nls\n```"},
-        {"role": "user", "content": "<returncode>0</returncode>\na.py"},
-        {"role": "assistant", "content": "", "extra": {"actions": [{"command": "cat a.py"}]}},
-        {"role": "tool", "content": "x = 1"},
-    ],
-}
 
 
 def lines(path, rows):
@@ -114,46 +98,23 @@ def test_the_summary_for_people(tmp_path, capsys):
     assert [float(row["advantage"]) for row in rows[:4]] == [0.5, 0.5, 0.5, -0.5]
 
 
-def test_parquet(tmp_path):
+def test_parquet(tmp_path, capsys):
     parquet = pytest.importorskip("pyarrow.parquet")
-    turn = CreditedTurn("g", "e", 0, 0.5, 0.0, 1.0, True, "s", "a")
-    write_turns(tmp_path / "a.parquet", [turn, turn])
-    assert parquet.read_table(tmp_path / "a.parquet").to_pylist()[1]["advantage"] == 0.5
+    file = lines(tmp_path / "chats.jsonl", CHATS)
+    assert run(capsys, file, "-o", tmp_path / "a.parquet")[0] == 0
+    assert run(capsys, file, "-o", tmp_path / "a.jsonl")[0] == 0
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.to_pylist() == [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    types = {"group": "string", "turn": "int64", "advantage": "double", "alone": "bool", "action": "string"}
+    assert types.items() <= {field.name: str(field.type) for field in table.schema}.items()
+    write_turns(tmp_path / "none.parquet", [])
+    assert parquet.read_table(tmp_path / "none.parquet").schema.equals(table.schema)
 
 
-def test_trajectories_of_other_agents(tmp_path):
-    labelled = SWE_AGENT | {"info": {"resolved": True}}
-    (tmp_path / "proj__x-1.traj").write_text(json.dumps(labelled, indent=2))
-    (tmp_path / "proj__x-2.traj.json").write_text(json.dumps(MINI, indent=1))
-    (tmp_path / "proj__x-3.traj").write_text('{"trajectory": [')
-    (tmp_path / "proj__x-4.traj").write_text(json.dumps({"trajectory": []}))
-    report = tmp_path / "report.json"
-    report.write_text(json.dumps({"resolved_ids": ["proj__x-9"], "unresolved_ids": ["proj__x-2"]}))
-    paths = [*sorted(tmp_path.glob("*.traj*")), tmp_path / "absent.traj"]
-    found = read_recorded(paths, outcomes=read_outcomes(report))
-    assert [(e.group, len(e.turns), e.total_reward) for e in found.episodes] == [
-        ("proj__x-1", 2, 1.0),
-        ("proj__x-2", 2, 0.0),
-    ]
-    swe, mini = found.episodes
-    assert [call.arguments["command"] for turn in swe.turns for call in turn.calls] == ["ls", "submit"]
-    assert [call.arguments["command"] for turn in mini.turns for call in turn.calls] == ["ls", "cat a.py"]
-    assert mini.turns[0].observation.endswith("a.py") and mini.opening.observation == "Mend it."
-    assert [Path(problem.where).name for problem in found.problems] == [
-        "proj__x-3.traj",
-        "proj__x-4.traj",
-        "absent.traj",
-    ]
-    assert read_recorded(paths[:2]).unlabelled == [str(paths[1])]
-
-
-def test_rewards_for_each_turn_and_packed_files(tmp_path):
-    with gzip.open(tmp_path / "chats.jsonl.gz", "wt") as file:
-        file.write(json.dumps(chat("t", ["ls", "cat a"], None, rewards=[0.25, 0.5])) + "\n")
-        file.write(json.dumps(chat("t", ["ls", "cat a"], None, rewards=[0.25])) + "\n")
-    found = read_recorded([tmp_path / "chats.jsonl.gz"], format="chat")
-    assert [turn.reward for turn in found.episodes[0].turns] == [0.25, 0.5]
-    assert "1 rewards for 2 assistant messages" in found.problems[0].reason
+def test_parquet_without_pyarrow_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    code, _, error = run(capsys, lines(tmp_path / "chats.jsonl", CHATS), "-o", tmp_path / "a.parquet")
+    assert code == 2 and "pip install 'agentgym-rtmc[parquet]'" in error
 
 
 def test_our_own_episodes(tmp_path, capsys):
@@ -174,26 +135,97 @@ def test_our_own_episodes(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--out", "a.txt"], "the ending tells the format"),
+        (["--out", "folder.csv"], "there is a folder of that name"),
+        (["--out", "chats.jsonl/a.csv"], "chats.jsonl/a.csv: cannot be written"),
+        (["--out", "/proc/none/a.csv"], "cannot be written: No such file"),
         (["--estimator", "rtmcc"], "did you mean 'rtmc'"),
+        (["--estimator", "no_such_module:f"], "cannot import 'no_such_module'"),
+        (["--estimator", "gae"], "needs values"),
+        (["--estimator", "tempo"], "has no token ids"),
         (["-p", "gama=1"], "did you mean 'gamma'"),
         (["-p", "gamma"], "is not KEY=VALUE"),
-        (["--signature", "operation"], "operation"),
+        (["-p", "gamma=2"], "lies in (0, 1]"),
+        (["--signature", "operation"], "did you mean 'operations'"),
+        (["--signature", "no_such_module:f"], "cannot import 'no_such_module'"),
+        (["--signature-param", "levels=1"], "level"),
         (["--format", "chats"], "did you mean 'chat'"),
         (["--outcomes", "absent.json"], "cannot be read as JSON"),
     ],
 )
 def test_wrong_arguments_are_one_line(tmp_path, capsys, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    code, _, error = run(capsys, lines(tmp_path / "chats.jsonl", CHATS), *arguments)
-    assert code == 2 and message in error and error.count("\n") == 1
-    assert not list(tmp_path.glob("a*"))
+    (tmp_path / "folder.csv").mkdir()
+    code, out, error = run(capsys, lines(tmp_path / "chats.jsonl", CHATS), *arguments)
+    assert code == 2 and message in error and error.count("\n") == 1 and not out
+    assert not list(tmp_path.glob("a*")) and not list(tmp_path.glob("**/*.new"))
+
+
+@pytest.mark.parametrize("arguments", [[], ["x", "--turns", "-1"], ["x", "--permutations", "0"], ["x", "--nonsense"]])
+def test_arguments_that_are_missing_or_impossible(capsys, arguments):
+    code, out, error = run(capsys, *arguments)
+    assert code == 2 and not out and "Error" in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty", b"", "the file is empty"),
+        ("folder", None, "Is a directory"),
+        ("absent", None, "No such file or directory"),
+        ("noise", bytes(range(256)), "noise:1: "),
+        ("other.jsonl", b'{"a": 1}\n', "none of the known formats"),
+        ("cut.gz", gzip.compress(b"x" * 99)[:20], "cut off or damaged"),
+    ],
+)
+def test_a_file_without_episodes_is_one_line(tmp_path, capsys, name, content, message):
+    if name == "folder":
+        (tmp_path / name).mkdir()
+    elif content is not None:
+        (tmp_path / name).write_bytes(content)
+    code, out, error = run(capsys, tmp_path / name, "-o", tmp_path / "a.jsonl")
+    assert code == 2 and message in error and error.count("\n") == 1 and not out
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path):
+    """In a process that may write no file beyond a kilobyte."""
+    file = lines(tmp_path / "chats.jsonl", CHATS * 20)
+    (tmp_path / "a.csv").write_text("old")
+    script = (
+        "import resource, signal, sys; from agentgym_rtmc.cli import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n"
+        f"sys.exit(main(['credit', {str(file)!r}, '-o', {str(tmp_path / 'a.csv')!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "a.csv: cannot be written: File too large" in done.stderr
+    assert (tmp_path / "a.csv").read_text() == "old" and len(list(tmp_path.iterdir())) == 2
 
 
 def test_nothing_labelled_says_what_to_do(tmp_path, capsys):
     code, _, error = run(capsys, lines(tmp_path / "chats.jsonl", CHATS[4:]), "-o", tmp_path / "a.jsonl")
     assert code == 2 and "--outcomes" in error
-    with pytest.raises(EpisodeFileError, match="format"):
-        read_recorded([], format="nonsense")
+
+
+def test_an_estimator_of_tokens_credits_a_turn_by_its_mean(tmp_path, capsys):
+    from agentgym_rtmc.episode_file import EpisodeWriter
+
+    opening = Opening(task=Task(id="t"), observation="begin")
+    said = [((7, 8), 1.0), ((7, 9), 0.0)]
+    episodes = [
+        Episode(
+            id=f"e{n}", group="t", opening=opening, terminated=True,
+            turns=(Turn(text=str(ids), observation="", reward=reward, context_ids=(1,), token_ids=ids),),
+        )
+        for n, (ids, reward) in enumerate(said)
+    ]  # fmt: skip
+    dead = episodes[0].model_copy(update={"id": "dead", "valid": False, "terminated": False})
+    with EpisodeWriter(tmp_path / "episodes.jsonl") as writer:
+        writer.append([*episodes, dead])
+    code, _, _ = run(
+        capsys, tmp_path / "episodes.jsonl", "-e", "tempo", "-p", "normalize=false", "-o", tmp_path / "a.jsonl"
+    )
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    # the first token changes nothing (0.5), the second parts the two (0.5 + 0.5)
+    assert code == 0 and [row["advantage"] for row in rows] == [0.75, -0.75, 0.0]
 
 
 def test_all_shared_episodes_in_one_call(tmp_path, capsys):

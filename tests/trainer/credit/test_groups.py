@@ -58,8 +58,21 @@ def test_an_episode_without_turns_counts_as_invalid():
 
 
 def test_two_groups_of_one_name_are_refused():
-    with pytest.raises(CreditError, match="two groups have one id"):
-        RolloutTree.from_groups([groups()[0]] * 2, FINE)
+    for build in (lambda given: RolloutTree.from_groups(given, FINE), RolloutTree.from_group_tokens):
+        with pytest.raises(CreditError, match="two groups have one id"):
+            build([groups()[0]] * 2)
+
+
+def test_a_turn_without_sampled_tokens_is_paid_on_what_it_read():
+    """Nothing was said, so nothing is credited; the reward still counts."""
+    opening = Opening(task=Task(id="g"), observation="begin")
+    said = Turn(text="x", observation="", reward=0.25, context_ids=(1, 2), token_ids=(7,))
+    silent = Turn(text="", observation="", reward=0.5, context_ids=(3,), token_ids=(), finish_reason="length")
+    first = Episode(id="a", group="g", opening=opening, turns=(said, silent), terminated=True)
+    second = Episode(id="b", group="g", opening=opening, turns=(said, silent, silent), terminated=True)
+    tree = RolloutTree.from_group_tokens([EpisodeGroup(id="g", episodes=(first, second))])
+    assert tree.episode_returns.tolist() == [0.75, 1.25]
+    assert [row.tolist() for row in estimate("tempo", tree, normalize=False).sampled()] == [[-0.5], [0.5]]
 
 
 def test_transcripts():

@@ -105,6 +105,15 @@ def unregistered(tree, *, scale=1.0):
     return Credit(np.full(tree.step_count, scale), report={"seen": tree.step_count})
 
 
+def test_a_critic_credits_a_lone_episode_and_comparison_does_not():
+    lone = RolloutTree.from_keys([["s", "t"], ["s"]], [["a", "b"], ["c"]], [[0, 1], [math.nan]], valid=[True, False])
+    found = estimate("gae", lone, values=[[0.5, 0.5], [math.nan]], gamma=1.0, lambda_=0.5)
+    assert [row.tolist() for row in found] == [[0.25, 0.5], [0.0]]
+    assert found.rms == pytest.approx(math.sqrt((0.25**2 + 0.5**2) / 2))
+    assert {n for n in FAMILY if not ESTIMATORS[n].needs_company} == {"gae"}
+    assert {n for n in FAMILY if ESTIMATORS[n].level == "token"} == {"tempo"}
+
+
 def test_an_estimator_of_ones_own_by_decorator():
     assert [row.tolist() for row in estimate("test_last_turn_only", TREE, scale=2.0)] == [[0.0, 2.0], [0.0]]
     with pytest.raises(RegistrationError, match="already registered"):

@@ -222,6 +222,14 @@ def test_json_and_networkx_tell_the_same():
     assert graph.nodes["g", "s"]["value"] == states["s"]["value"]
 
 
+def test_company_of_tokens():
+    """Observation tokens are nobody's steps, and a sequence also meets the prefix it ends with."""
+    tree = RolloutTree.from_tokens([[5, 1, 6], [5, 1], [5, 2, 6], [9]], [[1, 0, 1], [1, 0], [1, 0, 1], [1]], [0.0] * 4)
+    company = [row.tolist() for row in tree.split(tree.company())]
+    assert company == [[True, True, True], [True, True], [True, True, False], [True]]
+    assert tree.company_share() == pytest.approx(5 / 6)
+
+
 def test_prefixes_of_tokens():
     tree = RolloutTree.from_tokens([[5, 6], [5], [5, 7], [6, 6]], [[1, 1], [1], [1, 1], [1, 1]], [0.0] * 4)
     rows = [row.tolist() for row in tree.split(tree.state.ids)]
