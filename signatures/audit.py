@@ -22,7 +22,7 @@ from agentgym_rtmc.signatures.shell import parse
 from agentgym_rtmc.signatures.shell_commands import DEFAULT_ROOT, canonical_command
 from agentgym_rtmc.signatures.shell_operations import Operation
 from agentgym_rtmc.signatures.shell_text import render
-from agentgym_rtmc.signatures.shell_tree import Simple
+from agentgym_rtmc.signatures.shell_tree import Simple, simple_commands
 from agentgym_rtmc.signatures.tools import SHELL_TOOLS, read_call
 from agentgym_rtmc.tasks import Task
 
@@ -107,7 +107,7 @@ def audit_turn(
     for call in turn.calls:
         command = call.arguments.get("command")
         if call.name in SHELL_TOOLS and isinstance(command, str):
-            for node in _simple_commands(command):
+            for node in simple_commands(parse(command.strip())):
                 found += [("forged_output", m.group()) for text in _printed(node) for m in _FORGED.finditer(text)]
                 if node.words and (node.words[0].literal or "").rpartition("/")[2] == "git":
                     found += _git(canonical_command(render(node).flat(), root), packages)
@@ -115,21 +115,6 @@ def audit_turn(
             found += _operation(operation, own, packages)
             if operation.category == "create":
                 own.update(operation.paths)
-    return found
-
-
-def _simple_commands(command: str) -> list[Simple]:
-    """All simple commands of a script, in whatever structure or substitution they stand."""
-    found: list[Simple] = []
-    pending: list[object] = [parse(command.replace("\r\n", "\n").strip())]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Simple):
-            found.append(node)
-        if isinstance(node, tuple):
-            pending.extend(node)
-        elif hasattr(node, "__dataclass_fields__"):
-            pending.extend(getattr(node, name) for name in node.__dataclass_fields__)
     return found
 
 

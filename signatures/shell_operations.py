@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from agentgym_rtmc.signatures.shell_text import Line, quote, statements
+from agentgym_rtmc.signatures.shell_text import Line, ended, quote, statements
 from agentgym_rtmc.signatures.shell_tree import Sequence, Word, text_word
 from agentgym_rtmc.signatures.shell_words import Place, quote_path
 
@@ -186,11 +185,3 @@ def as_one(items: list[Item]) -> Item:
     if len(items) == 1:
         return items[0]
     return Item(";", combine([item.operation for item in items], Line("{ " + ended(script_line(items)) + " }")))
-
-
-def ended(line: Line) -> str:
-    """End a statement list so that a reserved word can follow."""
-    text = line.flat()
-    if line.bodies or re.search(r"\nEOF\d*$", text):
-        return text + "\n"
-    return text if text.endswith(" &") else text + ";"

@@ -6,33 +6,17 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from agentgym_rtmc.signatures.shell_content import fixed_output
 from agentgym_rtmc.signatures.shell_heredocs import Heredoc
 from agentgym_rtmc.signatures.shell_operations import Item, Operation, View, as_one, combine, idle, viewing, within
-from agentgym_rtmc.signatures.shell_redirects import redirected, streams
-from agentgym_rtmc.signatures.shell_simple import _content, simple_operation
+from agentgym_rtmc.signatures.shell_redirects import streams
+from agentgym_rtmc.signatures.shell_simple import simple_operation, unwrapped
 from agentgym_rtmc.signatures.shell_text import Line, word_text
 from agentgym_rtmc.signatures.shell_tree import Node, Pipeline, Redirect, Simple, Word, text_word
 from agentgym_rtmc.signatures.shell_words import Place, expand_braces, shape
 
-_FILTERS = {
-    "head",
-    "tail",
-    "cat",
-    "less",
-    "more",
-    "grep",
-    "egrep",
-    "fgrep",
-    "sed",
-    "awk",
-    "sort",
-    "uniq",
-    "wc",
-    "cut",
-    "tr",
-    "nl",
-    "tac",
-}
+_FILTERS = {"head", "tail", "cat", "less", "more", "grep", "egrep", "fgrep", "sed", "awk", "sort", "uniq", "wc", "cut",
+            "tr", "nl", "tac"}  # fmt: skip
 _TAKES_FILE = {"grep", "egrep", "fgrep", "wc", "sed", "awk", "sort", "uniq", "cut", "head", "tail"}
 
 StatementReader = Callable[[Node, Place], "list[Item]"]
@@ -93,7 +77,7 @@ def _fixed_content(stage: Node, place: Place) -> str | None:
     words = _words(stage, place)
     if not words or to.out is not None or words[0].literal is None:
         return None
-    return _content(words[0].literal, words[1:], to.stdin, place)
+    return fixed_output(words[0].literal, words[1:], to.stdin, place)
 
 
 def _stage(stage: Node, place: Place, run: StatementReader, piped: bool) -> Operation:
@@ -107,10 +91,9 @@ def _stage(stage: Node, place: Place, run: StatementReader, piped: bool) -> Oper
         folder, _, name = head.rpartition("/")
         head = name if folder in ("/bin", "/usr/bin") else head
         assignments = tuple((name, place.expand(value)) for name, value in stage.assignments)
-        from agentgym_rtmc.signatures.shell_simple import _unwrapped
-
-        words, assignments = _unwrapped(words, assignments)
-        return simple_operation(words[0].literal or head, words, assignments, stage.redirects, place, piped)
+        words, assignments = unwrapped(words, assignments)
+        command = Simple(words, assignments, stage.redirects)
+        return simple_operation(words[0].literal or head, command, place, piped)
     if isinstance(stage, Simple) and words and words[0].literal in ("echo", "printf") and not stage.redirects:
         return Operation("say", Line(" ".join(map(word_text, words))), reads=True)
     items = run(stage, place)
@@ -227,6 +210,3 @@ def _piped(current: Operation, following: Operation) -> Operation:
             raw=None,
         )
     return replace(combine([current, following], line), reads=reads, silent=following.silent)
-
-
-__all__ = ["read_pipeline", "redirected"]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from agentgym_rtmc.signatures import shell_tree as tree
 from agentgym_rtmc.signatures.shell_operations import (
     Item,
     Operation,
     View,
     as_one,
     combine,
-    ended,
     idle,
     script_line,
     union,
@@ -24,22 +24,7 @@ from agentgym_rtmc.signatures.shell_operations import (
 from agentgym_rtmc.signatures.shell_pipes import read_pipeline
 from agentgym_rtmc.signatures.shell_redirects import redirected
 from agentgym_rtmc.signatures.shell_simple import read_simple
-from agentgym_rtmc.signatures.shell_text import Line, render, word_text
-from agentgym_rtmc.signatures.shell_tree import (
-    AndOr,
-    For,
-    Function,
-    Group,
-    If,
-    Node,
-    Not,
-    Pipeline,
-    Redirect,
-    Sequence,
-    Simple,
-    Verbatim,
-    While,
-)
+from agentgym_rtmc.signatures.shell_text import Line, render, structure_line
 from agentgym_rtmc.signatures.shell_words import Place, expand_braces
 
 MAX_UNROLLED = 50
@@ -49,13 +34,13 @@ MAX_ITEMS = 2000
 class Interpreter:
     """Turns a tree into items, following the directory and variables in the given place."""
 
-    def script(self, node: Sequence, place: Place) -> list[Item]:
+    def script(self, node: tree.Sequence, place: Place) -> list[Item]:
         """Read a whole script."""
         return _without_unused_assignments(self.sequence(node, place))
 
-    def sequence(self, node: Node, place: Place) -> list[Item]:
+    def sequence(self, node: tree.Node, place: Place) -> list[Item]:
         """Read statements in order."""
-        if not isinstance(node, Sequence):
+        if not isinstance(node, tree.Sequence):
             return self.statement(node, place)
         parts: list[tuple[bool, list[Item]]] = []
         count = 0
@@ -71,24 +56,24 @@ class Interpreter:
                 break
         return _tidy(_joined(parts))
 
-    def statement(self, node: Node, place: Place) -> list[Item]:
+    def statement(self, node: tree.Node, place: Place) -> list[Item]:
         """Read one statement; its first item's joint is `;`."""
-        if isinstance(node, Simple):
+        if isinstance(node, tree.Simple):
             return read_simple(node, place, self.sequence)
-        if isinstance(node, AndOr):
+        if isinstance(node, tree.AndOr):
             return self._and_or(node, place)
-        if isinstance(node, Pipeline):
+        if isinstance(node, tree.Pipeline):
             return [Item(";", read_pipeline(node, place, self.statement))]
-        if isinstance(node, Group):
+        if isinstance(node, tree.Group):
             items = self.sequence(node.body, place.copy() if node.subshell else place)
             return self._redirected(items, node.redirects, place)
-        if isinstance(node, For):
+        if isinstance(node, tree.For):
             return self._for(node, place)
-        if isinstance(node, Sequence):
+        if isinstance(node, tree.Sequence):
             return self.sequence(node, place)
         return self._compound(node, place)
 
-    def _redirected(self, items: list[Item], redirects: tuple[Redirect, ...], place: Place) -> list[Item]:
+    def _redirected(self, items: list[Item], redirects: tuple[tree.Redirect, ...], place: Place) -> list[Item]:
         if not redirects:
             return items
         quiet = [redirected(item.operation, redirects, place) for item in items]
@@ -97,7 +82,7 @@ class Interpreter:
         one = _grouped(items)
         return [replace(one, operation=redirected(one.operation, redirects, place))]
 
-    def _and_or(self, node: AndOr, place: Place) -> list[Item]:
+    def _and_or(self, node: tree.AndOr, place: Place) -> list[Item]:
         alone = items = self.statement(node.first, place)
         sure = all(item.operation.certain for item in items)
         if len(items) > 1 and not sure and any(item.joint != "&&" for item in items[1:]):
@@ -130,7 +115,7 @@ class Interpreter:
             items = alone  # nothing was joined to the group
         return _mark_certain(items, certain) if items else [Item(";", idle())]
 
-    def _for(self, node: For, place: Place) -> list[Item]:
+    def _for(self, node: tree.For, place: Place) -> list[Item]:
         words = [w for word in node.words for w in expand_braces(place.expand(word))]
         values = [word.literal for word in words]
         loops = _has_loop_control(node.body)
@@ -151,41 +136,28 @@ class Interpreter:
             return self._compound(node, place)
         return _tidy(items) or [Item(";", idle())]
 
-    def _compound(self, node: Node, place: Place) -> list[Item]:
+    def _compound(self, node: tree.Node, place: Place) -> list[Item]:
         """A command whose structure stays; its parts are written canonically."""
         parts: list[Operation] = []
 
-        def inner(part: Node) -> Line:
+        def inner(part: tree.Node) -> Line:
             items = self.sequence(part, place.copy()) or [Item(";", idle())]
             parts.extend(item.operation for item in items)
             return script_line(items)
 
-        redirects: tuple[Redirect, ...] = ()
-        if isinstance(node, If):
-            text = ""
-            for index, (condition, body) in enumerate(node.branches):
-                text += f"{'elif' if index else 'if'} {ended(inner(condition))} then {ended(inner(body))} "
-            if node.otherwise is not None:
-                text += f"else {ended(inner(node.otherwise))} "
-            line, redirects = Line(text + "fi"), node.redirects
-        elif isinstance(node, While):
-            kind = "until" if node.until else "while"
-            line = Line(f"{kind} {ended(inner(node.condition))} do {ended(inner(node.body))} done")
-            redirects = node.redirects
-        elif isinstance(node, For):
-            words = " ".join(word_text(place.expand(word)) for word in node.words)
-            place.variables.pop(node.variable, None)
-            head = f"for {node.variable} in {words}" if node.words else f"for {node.variable}"
-            line, redirects = Line(f"{head}; do {ended(inner(node.body))} done"), node.redirects
-        elif isinstance(node, Not):
+        redirects: tuple[tree.Redirect, ...] = ()
+        if isinstance(node, tree.If | tree.While | tree.For):
+            if isinstance(node, tree.For):
+                node = replace(node, words=tuple(place.expand(word) for word in node.words))
+                place.variables.pop(node.variable, None)
+            line, redirects = structure_line(node, inner), node.redirects
+        elif isinstance(node, tree.Not):
             line = Line("! ") + inner(node.node)
-        elif isinstance(node, Function):
-            line = render(node)
-        elif isinstance(node, Verbatim):
+        elif isinstance(node, tree.Verbatim):
             line, redirects = Line(node.text), node.redirects
         else:
             line = render(node)
-        if place.directory and not isinstance(node, If | While | For | Not):
+        if place.directory and not isinstance(node, tree.If | tree.While | tree.For | tree.Not):
             line = Line(f"( cd {place.path_text_of_directory()} && ") + line + " )"
         operation = combine(parts, line)
         return [Item(";", redirected(operation, redirects, place) if redirects else operation)]
@@ -230,17 +202,10 @@ def _mark_certain(items: list[Item], certain: bool) -> list[Item]:
     return [*items[:-1], replace(last, operation=replace(last.operation, certain=True))]
 
 
-def _has_loop_control(node: Node) -> bool:
-    pending: list[object] = [node]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, Simple) and item.words and item.words[0].literal in ("break", "continue"):
-            return True
-        if isinstance(item, tuple):
-            pending.extend(item)
-        elif hasattr(item, "__dataclass_fields__"):
-            pending.extend(getattr(item, name) for name in item.__dataclass_fields__)
-    return False
+def _has_loop_control(node: tree.Node) -> bool:
+    return any(
+        simple.words and simple.words[0].literal in ("break", "continue") for simple in tree.simple_commands(node)
+    )
 
 
 def _tidy(items: list[Item]) -> list[Item]:

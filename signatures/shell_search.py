@@ -237,28 +237,17 @@ def _wc(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     return Operation("inspect", Line(" ".join(pieces)), fixed, detail="count", reads=True)
 
 
+_TAKES_PATHS = {"file", "stat", "du", "tree", "diff", "cmp", "md5sum", "sha1sum", "sha256sum", "xxd", "od", "hexdump",
+                "strings"}  # fmt: skip
+
+
 def _looking(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     """Commands that only show: file, stat, du, tree, which, diff, md5sum, sort, uniq, cut, tr, column …"""
-    paths_last = head in (
-        "file",
-        "stat",
-        "du",
-        "tree",
-        "diff",
-        "cmp",
-        "md5sum",
-        "sha1sum",
-        "sha256sum",
-        "xxd",
-        "od",
-        "hexdump",
-        "strings",
-    )
     pieces = [head]
     fixed: list[str] = []
     for word in words:
         literal = word.literal
-        if literal is not None and paths_last and not literal.startswith("-"):
+        if literal is not None and head in _TAKES_PATHS and not literal.startswith("-"):
             fixed.append(place.path(literal))
             pieces.append(quote_path_text(place, word))
         else:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from dataclasses import replace
 
 from agentgym_rtmc.signatures.shell import parse
+from agentgym_rtmc.signatures.shell_content import fixed_output
 from agentgym_rtmc.signatures.shell_edits import CHANGES
 from agentgym_rtmc.signatures.shell_git import git
 from agentgym_rtmc.signatures.shell_operations import Handler, Item, Operation, ScriptReader, View, as_one, idle
 from agentgym_rtmc.signatures.shell_redirects import fixed_input, redirected, streams, writing
 from agentgym_rtmc.signatures.shell_runs import PYTHON, RUNS, python, python_code, runner
 from agentgym_rtmc.signatures.shell_search import SEARCHES
-from agentgym_rtmc.signatures.shell_text import Line, quote, render, word_text
+from agentgym_rtmc.signatures.shell_text import Line, quote, word_text
 from agentgym_rtmc.signatures.shell_tree import Part, Redirect, Sequence, Simple, Word, text_word
 from agentgym_rtmc.signatures.shell_views import VIEWS
 from agentgym_rtmc.signatures.shell_words import Place, argument, expand_braces, merge, read_options, shape
@@ -25,35 +25,21 @@ _WITHOUT_EFFECT = {"PAGER", "GIT_PAGER", "TERM", "NO_COLOR", "LESS", "PYTHONUNBU
                    "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_PROGRESS_BAR", "PYTHONIOENCODING", "FORCE_COLOR"}  # fmt: skip
 _SHELLS = {"bash", "sh"}
 _BINARIES = {"", "/bin", "/usr/bin", "/usr/local/bin"}
-_READERS = {
-    "cat",
-    "nl",
-    "head",
-    "tail",
-    "sed",
-    "grep",
-    "egrep",
-    "fgrep",
-    "wc",
-    "sort",
-    "uniq",
-    "cut",
-    "awk",
-    "less",
-    "more",
-}
+_READERS = {"cat", "nl", "head", "tail", "sed", "grep", "egrep", "fgrep", "wc", "sort", "uniq", "cut", "awk", "less",
+            "more"}  # fmt: skip
 
 
 def read_simple(node: Simple, place: Place, run: ScriptReader) -> list[Item]:
     """Read a simple command; changes `place` where the command does (cd, variables, `set -e`)."""
     words = tuple(w for word in node.words for w in expand_braces(place.expand(word)))
     assignments = tuple((name, place.expand(value)) for name, value in node.assignments)
-    words, assignments = _unwrapped(words, assignments)
+    words, assignments = unwrapped(words, assignments)
+    command = replace(node, words=words, assignments=assignments)
     if not words:
-        return _assigned(assignments, node, place)
+        return _assigned(command, place)
     head = words[0].literal
     if head is None:
-        return [Item(";", _other(words, assignments, node.redirects, place))]
+        return [Item(";", _other(command, place))]
     folder, _, name = head.rpartition("/")
     # Another interpreter may stand in another folder; the plain tools are the same everywhere.
     if folder in _BINARIES and not name.startswith(("python", "pip", "pytest")):
@@ -70,31 +56,25 @@ def read_simple(node: Simple, place: Place, run: ScriptReader) -> list[Item]:
             one = as_one(items)
             outer = tuple(r for r in node.redirects if r.operator not in ("<<", "<<<"))
             return [replace(one, operation=redirected(one.operation, outer, place))]
-    return [Item(";", simple_operation(head, words, assignments, node.redirects, place))]
+    return [Item(";", simple_operation(head, command, place))]
 
 
-def simple_operation(
-    head: str,
-    words: tuple[Word, ...],
-    assignments: tuple[tuple[str, Word], ...],
-    redirects: tuple[Redirect, ...],
-    place: Place,
-    piped: bool = False,
-) -> Operation:
-    """The operation of a command with a fixed head and its redirections."""
+def simple_operation(head: str, command: Simple, place: Place, piped: bool = False) -> Operation:
+    """The operation of a command with a fixed head (given without its folder) and its redirections."""
+    words, redirects, plain = command.words, command.redirects, not command.assignments
     to = streams(redirects)
-    content = _content(head, words[1:], to.stdin, place)
-    if content is not None and not assignments:
+    content = fixed_output(head, words[1:], to.stdin, place)
+    if content is not None and plain:
         if isinstance(to.out, Word):
             return writing(content, to.out, to.append, place)
         if not piped and to.out in (None, "null"):
             return idle()
     text = fixed_input(to.stdin, place)
     # Whatever shows the whole of a fixed text is `cat`.
-    if content is None and text is not None and not assignments:
+    if content is None and text is not None and plain:
         again = _handled(head, words[1:], place)
         if again is not None and again.view == View(()):
-            return simple_operation("cat", words[:1], assignments, redirects, place, piped)
+            return simple_operation("cat", replace(command, words=words[:1]), place, piped)
     teed = tee_target(words, redirects) if text is not None else None
     if teed is not None and text is not None:
         return writing(text, *teed, place)
@@ -111,9 +91,9 @@ def simple_operation(
                 found = again
                 redirects = tuple(r for r in redirects if r is not feed)
         if found is None:
-            return _other(words, assignments, redirects, place, piped)
+            return _other(replace(command, redirects=redirects), place, piped)
         operation = found
-    operation = _with_environment(operation, assignments, place)
+    operation = _with_environment(operation, command.assignments, place)
     return redirected(operation, redirects, place, piped)
 
 
@@ -148,14 +128,9 @@ def _handled(head: str, words: tuple[Word, ...], place: Place) -> Operation | No
     return None
 
 
-def _other(
-    words: tuple[Word, ...],
-    assignments: tuple[tuple[str, Word], ...],
-    redirects: tuple[Redirect, ...],
-    place: Place,
-    piped: bool = False,
-) -> Operation:
+def _other(command: Simple, place: Place, piped: bool = False) -> Operation:
     """A command no handler knows: quotes, paths and redirections are put in order, the rest is kept."""
+    words, assignments, redirects = command.words, command.assignments, command.redirects
     here = place.directory == ""
     texts = [word_text(words[0], head=True)]
     head = words[0].literal
@@ -192,9 +167,9 @@ def _with_environment(operation: Operation, assignments: tuple[tuple[str, Word],
     return replace(operation, line=Line(prefix + " ") + operation.line)
 
 
-def _assigned(assignments: tuple[tuple[str, Word], ...], node: Simple, place: Place) -> list[Item]:
+def _assigned(node: Simple, place: Place) -> list[Item]:
     operations: list[Operation] = []
-    for name, value in assignments:
+    for name, value in node.assignments:
         literal = value.literal
         if literal is not None and not node.redirects:
             place.variables[name] = literal
@@ -205,7 +180,7 @@ def _assigned(assignments: tuple[tuple[str, Word], ...], node: Simple, place: Pl
         else:
             place.variables.pop(name, None)
             operations.append(Operation("other", Line(f"{name}={word_text(value)}"), detail=f"compute {name}"))
-    if not assignments:
+    if not node.assignments:
         return [Item(";", _only_redirects(node.redirects, place))]
     return [Item(";", operation) for operation in operations]
 
@@ -217,7 +192,7 @@ def _only_redirects(redirects: tuple[Redirect, ...], place: Place) -> Operation:
     return idle()
 
 
-def _unwrapped(
+def unwrapped(
     words: tuple[Word, ...], assignments: tuple[tuple[str, Word], ...]
 ) -> tuple[tuple[Word, ...], tuple[tuple[str, Word], ...]]:
     """Take off wrappers that change neither what a command does nor what it shows."""
@@ -318,66 +293,3 @@ def _inner_script(words: tuple[Word, ...], node: Simple, place: Place) -> Sequen
         text = fixed_input(streams(node.redirects).stdin, place)
         return None if text is None else parse(text)
     return None
-
-
-def _content(head: str, words: tuple[Word, ...], stdin: Redirect | None, place: Place) -> str | None:
-    """The fixed text a command prints, where it prints fixed text and does nothing else."""
-    if head == "cat" and (not words or (len(words) == 1 and words[0].literal == "-")):
-        return fixed_input(stdin, place)
-    if head == "cat" and len(words) == 1 and words[0].literal == "/dev/null":
-        return ""
-    literals = [word.literal for word in words]
-    if any(literal is None for literal in literals):
-        return None
-    texts = [literal or "" for literal in literals]
-    if head in ("true", ":") and not texts:
-        return ""
-    if head == "echo":
-        return _echo(texts)
-    if head == "printf" and texts:
-        return _printf(texts)
-    return None
-
-
-def _echo(texts: list[str]) -> str | None:
-    newline, escapes = "\n", False
-    while texts and re.fullmatch(r"-[neE]+", texts[0]):
-        newline = "" if "n" in texts[0] else newline
-        escapes = "e" in texts[0] if re.search("[eE]", texts[0]) else escapes
-        texts = texts[1:]
-    text = " ".join(texts)
-    if escapes:
-        decoded = _backslashes(text)
-        return None if decoded is None else decoded + newline
-    return text + newline
-
-
-def _printf(texts: list[str]) -> str | None:
-    pattern, *values = texts
-    if pattern in ("%s", "%b") and len(values) == 1:
-        return values[0] if pattern == "%s" else _backslashes(values[0])
-    if pattern == "%s\\n" and values:
-        return "".join(value + "\n" for value in values)
-    if values or "%" in pattern.replace("%%", ""):
-        return None
-    return _backslashes(pattern.replace("%%", "%"))
-
-
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v", '"': '"', "'": "'"}
-
-
-def _backslashes(text: str) -> str | None:
-    out, position = "", 0
-    while position < len(text):
-        if text[position] == "\\" and position + 1 < len(text):
-            if text[position + 1] not in _ESCAPES:
-                return None
-            out += _ESCAPES[text[position + 1]]
-            position += 2
-        else:
-            out += text[position]
-            position += 1
-    return out
-
-
-__all__ = ["posixpath", "read_simple", "render", "simple_operation"]

@@ -8,51 +8,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from agentgym_rtmc.signatures import shell_tree as tree
 from agentgym_rtmc.signatures.shell_heredocs import Heredoc
-from agentgym_rtmc.signatures.shell_tree import (
-    AndOr,
-    For,
-    Function,
-    Group,
-    Node,
-    Not,
-    Pipeline,
-    Redirect,
-    Sequence,
-    Simple,
-    Verbatim,
-    While,
-    Word,
-)
 
-_RESERVED = frozenset(
-    [
-        "if",
-        "then",
-        "else",
-        "elif",
-        "fi",
-        "case",
-        "esac",
-        "for",
-        "select",
-        "while",
-        "until",
-        "do",
-        "done",
-        "in",
-        "function",
-        "time",
-        "coproc",
-        "{",
-        "}",
-        "!",
-        "[",
-        "[[",
-    ]
-)
+_RESERVED = {
+    "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in",
+    "function", "time", "coproc", "{", "}", "!", "[", "[[",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,7 +66,7 @@ def _ansi(text: str) -> str:
     return text.replace("\\", "\\\\").replace("'", "\\'").replace("\r", "\\r").replace("\n", "\\n")
 
 
-def word_text(word: Word, head: bool = False) -> str:
+def word_text(word: tree.Word, head: bool = False) -> str:
     """Write a word; as `head` of a command, reserved words and assignments are quoted."""
     literal = word.literal
     if literal is not None:
@@ -139,7 +104,7 @@ def heredoc_lines(heredoc: Heredoc) -> tuple[str, str]:
     return opening, body + delimiter
 
 
-def redirect_line(redirect: Redirect) -> Line:
+def redirect_line(redirect: tree.Redirect) -> Line:
     """Write one redirection."""
     fd = "" if redirect.fd is None else str(redirect.fd)
     if redirect.heredoc is not None:
@@ -151,52 +116,56 @@ def redirect_line(redirect: Redirect) -> Line:
     return Line(f"{fd}{redirect.operator}{space}{target}")
 
 
-def render(node: Node) -> Line:
+def render(node: tree.Node) -> Line:
     """Write a tree."""
-    if isinstance(node, Simple):
+    if isinstance(node, tree.Simple):
         pieces = [Line(f"{name}={word_text(value)}") for name, value in node.assignments]
         pieces += [Line(word_text(word, head=index == 0)) for index, word in enumerate(node.words)]
         return join(" ", pieces + [redirect_line(r) for r in node.redirects])
-    if isinstance(node, Sequence):
+    if isinstance(node, tree.Sequence):
         return statements(_lines(node), node.background)
-    if isinstance(node, Pipeline):
+    if isinstance(node, tree.Pipeline):
         line = render(node.stages[0])
         for index, stage in enumerate(node.stages[1:]):
             line = line + (" |& " if node.both and node.both[index] else " | ") + render(stage)
         return line
-    if isinstance(node, AndOr):
+    if isinstance(node, tree.AndOr):
         line = render(node.first)
         for operator, part in node.rest:
             line = line + f" {operator} " + render(part)
         return line
-    if isinstance(node, Not):
+    if isinstance(node, tree.Not):
         return Line("! ") + render(node.node)
-    if isinstance(node, Function):
+    if isinstance(node, tree.Function):
         return Line(f"{node.name}() ") + render(node.body)
-    if isinstance(node, Verbatim):
+    if isinstance(node, tree.Verbatim):
         line = Line(node.text)
-    elif isinstance(node, Group):
+    elif isinstance(node, tree.Group):
         body = render(node.body)
-        inner = _closed(body)
-        line = Line(f"( {inner} )" if node.subshell else f"{{ {_ended(body)} }}")
-    elif isinstance(node, For):
-        words = " ".join(word_text(word) for word in node.words)
-        line = Line(f"for {node.variable} in {words}; do {_ended(render(node.body))} done")
-    elif isinstance(node, While):
-        kind = "until" if node.until else "while"
-        line = Line(f"{kind} {_ended(render(node.condition))} do {_ended(render(node.body))} done")
+        line = Line(f"( {_closed(body)} )" if node.subshell else f"{{ {ended(body)} }}")
     else:
-        text = ""
-        for index, (condition, body_node) in enumerate(node.branches):
-            text += f"{'elif' if index else 'if'} {_ended(render(condition))} then {_ended(render(body_node))} "
-        if node.otherwise is not None:
-            text += f"else {_ended(render(node.otherwise))} "
-        line = Line(text + "fi")
+        line = structure_line(node, render)
     return join(" ", [line, *(redirect_line(r) for r in node.redirects)])
 
 
-def _lines(node: Node) -> list[Line]:
-    return [render(item) for item in node.items] if isinstance(node, Sequence) else [render(node)]
+def structure_line(node: tree.For | tree.While | tree.If, inner: Callable[[tree.Node], Line]) -> Line:
+    """Write a loop or a condition, whose parts `inner` writes."""
+    if isinstance(node, tree.For):
+        words = "".join(" " + word_text(word) for word in node.words)
+        return Line(f"for {node.variable}{' in' + words if words else ''}; do {ended(inner(node.body))} done")
+    if isinstance(node, tree.While):
+        kind = "until" if node.until else "while"
+        return Line(f"{kind} {ended(inner(node.condition))} do {ended(inner(node.body))} done")
+    text = ""
+    for index, (condition, body) in enumerate(node.branches):
+        text += f"{'elif' if index else 'if'} {ended(inner(condition))} then {ended(inner(body))} "
+    if node.otherwise is not None:
+        text += f"else {ended(inner(node.otherwise))} "
+    return Line(text + "fi")
+
+
+def _lines(node: tree.Node) -> list[Line]:
+    return [render(item) for item in node.items] if isinstance(node, tree.Sequence) else [render(node)]
 
 
 def _closed(line: Line) -> str:
@@ -204,7 +173,7 @@ def _closed(line: Line) -> str:
     return text + "\n" if line.bodies or _ends_with_heredoc(text) else text
 
 
-def _ended(line: Line) -> str:
+def ended(line: Line) -> str:
     """End a statement list so that a reserved word can follow."""
     text = line.flat()
     if line.bodies or _ends_with_heredoc(text):

@@ -6,7 +6,8 @@ Constructs kept only as text (`[[ … ]]`, `(( … ))`, `case`, `select`) are `V
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -152,3 +153,16 @@ class Verbatim:
 
 
 Node = Simple | Pipeline | AndOr | Sequence | Group | For | While | If | Not | Function | Verbatim
+
+
+def simple_commands(node: object) -> Iterator[Simple]:
+    """All simple commands of a tree (or of any part or tuple of one), in whatever structure they stand."""
+    pending = [node]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Simple):
+            yield item
+        if isinstance(item, tuple):
+            pending.extend(reversed(item))
+        elif is_dataclass(item):
+            pending.extend(getattr(item, field.name) for field in reversed(fields(item)))

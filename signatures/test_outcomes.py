@@ -96,21 +96,25 @@ def _outcomes(failed: set[str], counts: dict[str, int]) -> Outcomes:
     return Outcomes(frozenset(map(_name, failed)), tuple(sorted((k, n) for k, n in counts.items() if n)))
 
 
+def _last(summary: re.Pattern[str], text: str) -> tuple[re.Match[str] | None, int]:
+    """The last summary, and where its report begins: behind the one before it."""
+    begin, last = 0, None
+    for match in summary.finditer(text):
+        begin, last = last.end() if last is not None else 0, match
+    return last, begin
+
+
 def _pytest(text: str) -> Outcomes | None:
-    summaries = list(_PYTEST_SUMMARY.finditer(text))
-    if not summaries:
+    last, begin = _last(_PYTEST_SUMMARY, text)
+    if last is None:
         return Outcomes(frozenset(), ()) if _PYTEST_NONE.search(text) else None
-    last = summaries[-1]
     counts = _counted(last.group(1))
     # The names stand between the last "short test summary" and the final line.
-    start = text.rfind("short test summary info", 0, last.start())
-    if start >= 0 and len(summaries) > 1 and start < summaries[-2].start():
-        start = -1
+    start = text.rfind("short test summary info", begin, last.start())
     failed: set[str] = set()
     if start >= 0:
         failed = {m.group(1) for m in _PYTEST_LINE.finditer(text, start, last.start())}
     if not failed and (counts.get("failed") or counts.get("errors")):
-        begin = summaries[-2].end() if len(summaries) > 1 else 0
         failed = {m.group(1) for m in _PYTEST_LINE.finditer(text, begin, last.start())}
         failed = failed or {m.group(1) for m in _PYTEST_VERBOSE.finditer(text, begin, last.start())}
         failed = failed or {m.group(1) for m in _HEADING.finditer(text, begin, last.start())}
@@ -118,10 +122,9 @@ def _pytest(text: str) -> Outcomes | None:
 
 
 def _unittest(text: str) -> Outcomes | None:
-    runs = list(_UNITTEST_RAN.finditer(text))
-    if not runs:
+    last, begin = _last(_UNITTEST_RAN, text)
+    if last is None:
         return None
-    last = runs[-1]
     result = _UNITTEST_RESULT.search(text, last.end())
     details = dict(re.findall(r"([a-z ]+)=(\d+)", (result.group(2) or "") if result else ""))
     number = {name.strip(): int(count) for name, count in details.items()}
@@ -132,7 +135,6 @@ def _unittest(text: str) -> Outcomes | None:
         "xfailed": number.get("expected failures", 0),
     }
     counts["passed"] = max(0, int(last.group(1)) - sum(counts.values()))
-    begin = runs[-2].end() if len(runs) > 1 else 0
     failed: set[str] = set()
     for match in _UNITTEST_HEADING.finditer(text, begin, last.start()):
         test, where = match.group(1), match.group(2) or ""
@@ -142,11 +144,9 @@ def _unittest(text: str) -> Outcomes | None:
 
 
 def _sympy(text: str) -> Outcomes | None:
-    summaries = list(_SYMPY_SUMMARY.finditer(text))
-    if not summaries:
+    last, begin = _last(_SYMPY_SUMMARY, text)
+    if last is None:
         return None
-    last = summaries[-1]
-    begin = summaries[-2].end() if len(summaries) > 1 else 0
     counts = _counted(last.group(1))
     failed = {m.group(1) for m in _SYMPY_HEADING.finditer(text, begin, last.start())}
     bad = counts.get("failed", 0) + counts.get("errors", 0)
