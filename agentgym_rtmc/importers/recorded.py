@@ -2,8 +2,8 @@
 
 Formats, told from the content: `episodes` (our `episodes.jsonl`), `steps` (rows with `steps`), `swe-agent` (`.traj`),
 `mini-swe-agent` (`.traj.json`), `chat` (JSON lines with `messages` and a `reward`). Packed files are unpacked.
-Invariants: an episode comes out with its return known; one whose outcome nobody recorded is counted as unlabelled and
-left out, since credit cannot be assigned without. Nothing is dropped without being counted.
+Invariants: an episode whose outcome nobody recorded is counted as unlabelled, and left out (credit cannot be assigned
+without) unless asked for; its return is then 0 and says nothing. Nothing is dropped without being counted.
 """
 
 from __future__ import annotations
@@ -55,20 +55,23 @@ class Recorded:
     problems: list[Problem] = field(default_factory=list)
 
 
-class _Unlabelled(Exception):  # noqa: N818 - a signal inside this module, not an error of the user's
-    pass
-
-
 def read_recorded(
-    paths: Iterable[str | Path], *, format: str | None = None, outcomes: Outcomes | None = None
+    paths: Iterable[str | Path],
+    *,
+    format: str | None = None,
+    outcomes: Outcomes | None = None,
+    keep_unlabelled: bool = False,
 ) -> Recorded:
-    """Read files of any known format. Raises EpisodeFileError for an unknown one; all else is a problem on record."""
+    """Read files of any known format. Raises EpisodeFileError for an unknown one; all else is a problem on record.
+
+    With `keep_unlabelled` the episodes of unknown outcome are among `episodes` too; `unlabelled` holds their ids.
+    """
     if format is not None and format not in FORMATS:
         raise EpisodeFileError(f"there is no format {format!r}{nearest(format, FORMATS)}")
     recorded = Recorded()
     for path in map(Path, paths):
         try:
-            _read_file(path, format, outcomes or {}, recorded)
+            _read_file(path, format, outcomes or {}, keep_unlabelled, recorded)
         except (OSError, *DAMAGED, EpisodeFileError) as error:
             recorded.problems.append(Problem(str(path), _reason(error)))
     return recorded
@@ -88,7 +91,7 @@ def read_outcomes(path: Path) -> dict[str, float]:
     return {str(key): float(number) for key, number in value.items() if isinstance(number, int | float)}
 
 
-def _read_file(path: Path, format: str | None, outcomes: Outcomes, into: Recorded) -> None:
+def _read_file(path: Path, format: str | None, outcomes: Outcomes, keep_unlabelled: bool, into: Recorded) -> None:
     with open_unpacked(path) as file:
         head = _json_object(file.readline())
     if format == "episodes" or (format is None and head is not None and head.get("format") == FORMAT):
@@ -102,11 +105,14 @@ def _read_file(path: Path, format: str | None, outcomes: Outcomes, into: Recorde
     for where, document in _documents(path, format):
         read = True
         try:
-            into.episodes.append(_episode(format, json.loads(document), path, where, outcomes))
-        except _Unlabelled:
-            into.unlabelled.append(where)
+            episode, labelled = _episode(format, json.loads(document), path, where, outcomes)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             into.problems.append(Problem(where, _reason(error)))
+            continue
+        if not labelled:
+            into.unlabelled.append(where)
+        if labelled or keep_unlabelled:
+            into.episodes.append(episode)
     if not read:
         into.problems.append(Problem(str(path), "the file is empty"))
 
@@ -143,21 +149,21 @@ def _kind_of(value: Mapping[str, Any]) -> str:
     raise ValueError("none of the known formats: no steps, trajectory or messages in it")
 
 
-def _episode(format: str | None, value: Any, path: Path, where: str, outcomes: Outcomes) -> Episode:
+def _episode(format: str | None, value: Any, path: Path, where: str, outcomes: Outcomes) -> tuple[Episode, bool]:
+    """The episode of a document, and whether its outcome is known."""
     if not isinstance(value, Mapping):
         raise ValueError(f"a {type(value).__name__}, not an object")
     kind = format or _kind_of(value)
     if kind == "steps":
         if not is_step_row(value):
             raise ValueError("a row needs instance_id and steps")
-        if value.get("resolved") is None:
-            raise _Unlabelled
-        if not isinstance(value["resolved"], bool):
-            raise ValueError(f"resolved is {value['resolved']!r}, not true, false or null")
+        resolved = value.get("resolved")
+        if not isinstance(resolved, bool | None):
+            raise ValueError(f"resolved is {resolved!r}, not true, false or null")
         episode = episode_of_row(value, int(where.rpartition(":")[2]))
         if not episode.turns:
             raise ValueError(_NO_TURNS)
-        return episode.model_copy(update={"id": where})
+        return episode.model_copy(update={"id": where}), resolved is not None
     stem = _stem(path)
     rewards = [_number("rewards", reward) for reward in value.get("rewards") or ()]
     if kind == "swe-agent":
@@ -169,15 +175,17 @@ def _episode(format: str | None, value: Any, path: Path, where: str, outcomes: O
     task = next((str(value[key]) for key in _TASK_KEYS if isinstance(value.get(key), str | int)), None)
     if task is None:
         task = _title(opening) or stem if kind == "chat" else stem
+    outcome = sum(rewards) if rewards else _outcome(value, outcomes, (stem, task))
     if not rewards:
-        turns[-1] = turns[-1].model_copy(update={"reward": _outcome(value, outcomes, (stem, task))})
-    return Episode(
+        turns[-1] = turns[-1].model_copy(update={"reward": outcome or 0.0})
+    episode = Episode(
         id=where,
         group=task,
         opening=Opening(task=Task(id=task), observation=opening),
         turns=tuple(turns),
         terminated=True,
     )
+    return episode, outcome is not None
 
 
 def _title(prompt: str) -> str:
@@ -194,7 +202,7 @@ def _stem(path: Path) -> str:
     return name
 
 
-def _outcome(value: Mapping[str, Any], outcomes: Outcomes, names: Iterable[str]) -> float:
+def _outcome(value: Mapping[str, Any], outcomes: Outcomes, names: Iterable[str]) -> float | None:
     for name in names:
         if name in outcomes:
             return outcomes[name]
@@ -203,7 +211,7 @@ def _outcome(value: Mapping[str, Any], outcomes: Outcomes, names: Iterable[str])
         for key in _REWARD_KEYS:
             if holder.get(key) is not None:
                 return _number(key, holder[key])
-    raise _Unlabelled
+    return None
 
 
 def _number(name: str, value: Any) -> float:

@@ -104,6 +104,14 @@ def test_step_rows(tmp_path):
     ]
 
 
+def test_unlabelled_episodes_are_kept_where_asked_for(tmp_path):
+    rows = [ROW | {"resolved": None}, chat("t", ["ls"], None), ROW | {"resolved": True}]
+    path = lines(tmp_path / "rows.jsonl", rows)
+    found = read_recorded([path], keep_unlabelled=True)
+    assert [(e.id, e.total_reward) for e in found.episodes] == [(f"{path}:{n}", float(n == 3)) for n in (1, 2, 3)]
+    assert found.unlabelled == [f"{path}:1", f"{path}:2"] == read_recorded([path]).unlabelled
+
+
 def test_a_file_may_begin_with_anything(tmp_path):
     rows = [{"note": "made by hand"}, b"\xff\xfe", b"", [1], b'{"cut', chat("t", ["ls"], 1), ROW | {"resolved": False}]
     found = read_recorded([lines(tmp_path / "mixed.jsonl", rows)])
