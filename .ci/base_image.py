@@ -22,10 +22,12 @@ from pathlib import Path
 import docker
 
 REPOSITORY = "debian-of-this-machine"
+# fmt: off
 PACKAGES = (
-    "dash bash coreutils python3 git grep sed findutils procps tar gzip diffutils base-files libc-bin passwd "
-    "ca-certificates patch mawk hostname util-linux"
-).split()
+    "dash", "bash", "coreutils", "python3", "git", "grep", "sed", "findutils", "procps", "tar", "gzip", "diffutils",
+    "base-files", "libc-bin", "passwd", "ca-certificates", "patch", "mawk", "hostname", "util-linux",
+)
+# fmt: on
 LEFT_OUT = re.compile(r"^/usr/share/(doc|man|locale|info|lintian|zoneinfo|bash-completion|perl)/")
 TEXTS = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nagent:x:65534:65534:agent:/tmp:/bin/sh\n",

@@ -82,7 +82,7 @@ def stop(folder: Path) -> None:
     _wait_gone(daemons, seconds=15)
     # What a crash left: containers below their shims, the shims, containerd.
     while left := _processes(folder):
-        for pid in [*(child for pid in left for child in _below(pid)), *left]:
+        for pid in [*(child for parent in left for child in _below(parent)), *left]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         _wait_gone(left)
