@@ -1,7 +1,7 @@
 """How fast keys are made, and that the cost of a turn does not grow with the episode.
 
     python benchmarks/signatures.py                         # made-up episodes
-    python benchmarks/signatures.py FILE…                   # episodes.jsonl or step rows
+    python benchmarks/signatures.py FILE…                   # recorded episodes of any format
 
 Speed: turns per second of CPU for state and action keys together, on commands that all differ (nothing comes from a
 cache), beside the bare parser (tree-sitter, no tree of ours) on the same commands in the same run. Linearity: CPU time
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
 import tree_sitter
 import tree_sitter_bash
@@ -107,9 +106,9 @@ def linearity() -> list[dict]:
 
 def main() -> None:
     if len(sys.argv) > 1:
-        from agentgym_rtmc.importers.files import load_episodes
+        from agentgym_rtmc.importers.recorded import read_recorded
 
-        episodes = load_episodes(map(Path, sys.argv[1:]))
+        episodes = read_recorded(sys.argv[1:], keep_unlabelled=True).episodes
     else:
         episodes = [episode(200, 200 * i) for i in range(20)]
     show_table(speed(episodes), title="speed")

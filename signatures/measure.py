@@ -1,13 +1,15 @@
 """How well a signature does on real episodes: how often its keys meet, how much they mix, how fast they are made.
 
 Definitions, over the episodes of groups of two or more (invalid ones left out):
-- A turn has *company* if another episode of its group has a turn with the same key.
+- A turn has *company* if another episode of its group has a turn with the same key; `others` is the mean number of
+  such episodes.
 - A turn is *constant* if its key says nothing by nature: nothing could be parsed, a submission, a call without any
   argument, a bare `git status` or `git diff`. Constant turns are in no denominator, though a state key is of course
   formed from them. Commands without effect (`echo`, which some agents talk with) are counted unless `effects_only`:
   as raw text they hardly ever meet, as canonical commands they always do.
 - `alias_outcome`: of pairs of turns (of two episodes) with one key, the mean squared difference of their episodes'
   returns, divided by the same after shuffling the keys within each group. 1: the key says nothing of the outcome.
+  Episodes whose outcome nobody recorded are left out of it.
 - `alias_next`: of such pairs, the share whose next observations (normalised) differ, divided by the same after
   shuffling. For a state key the pairs have one state and one action, for an action key one action.
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +31,7 @@ from agentgym_rtmc.signatures.base import Signature, episode_keys
 from agentgym_rtmc.signatures.digests import bounded
 from agentgym_rtmc.signatures.observation import normalised
 from agentgym_rtmc.signatures.shell_commands import forget_commands
-from agentgym_rtmc.signatures.tools import canonical_call, read_call
+from agentgym_rtmc.signatures.tools import read_call
 
 SHUFFLES = 20
 BARE = frozenset({"git status", "git diff"})
@@ -61,21 +63,27 @@ class RawSignature:
 
 @dataclass(frozen=True)
 class Measured:
-    """One row: the keys of one kind (`state` or `action`) that a signature makes. Shares are of counted turns."""
+    """One row: the keys of one kind (`state` or `action`) that a signature makes. Shares are of counted turns.
+
+    `by_turn` and `others_by_turn` are company and others by turn index, the last entry taking the rest; None where no
+    turn of that index is counted.
+    """
 
     signature: str
     kind: str
     turns: int
     company: float
+    others: float
     distinct: int
     alias_outcome: float | None
     alias_next: float | None
     keys_per_second: float
-    by_turn: tuple[float, ...]
+    by_turn: tuple[float | None, ...]
+    others_by_turn: tuple[float | None, ...]
 
     def row(self) -> dict[str, Any]:
-        """The row of a table, without the curve."""
-        return {name: value for name, value in vars(self).items() if name != "by_turn"}
+        """The row of a table, without the curves."""
+        return {name: value for name, value in vars(self).items() if not name.endswith("by_turn")}
 
 
 def is_constant(turn: Turn, effects_only: bool = False) -> bool:
@@ -84,10 +92,10 @@ def is_constant(turn: Turn, effects_only: bool = False) -> bool:
         return True
     if all(not call.arguments for call in turn.calls):
         return True
-    if all(operation.category == "finish" for call in turn.calls for operation in read_call(call)):
+    operations = [operation for call in turn.calls for operation in read_call(call)]
+    if any(operation.category == "finish" for operation in operations):
         return True
-    texts = [canonical_call(call) for call in turn.calls]
-    return all(text in BARE or (effects_only and text == "true") for text in texts)
+    return all(op.line.text in BARE or (effects_only and op.idle) for op in operations)
 
 
 def in_groups(episodes: Sequence[Episode]) -> list[Episode]:
@@ -102,12 +110,13 @@ def measure(
     episodes: Sequence[Episode],
     *,
     effects_only: bool = False,
+    unlabelled: Collection[str] = (),
     seed: int = 0,
     buckets: int = 20,
 ) -> list[Measured]:
-    """Measure signatures; two rows each. `buckets` is the length of the curve by turn index (the last takes the rest).
+    """Measure signatures; two rows each. The raw text of actions is always measured too, first.
 
-    The raw text of actions is always measured too, first.
+    `unlabelled`: ids of episodes whose outcome is unknown; `buckets`: the length of the curves by turn index.
     """
     grouped = in_groups(episodes)
     counted = [[not is_constant(turn, effects_only) for turn in episode.turns] for episode in grouped]
@@ -119,7 +128,7 @@ def measure(
         keys = [episode_keys(signature, episode) for episode in grouped]
         seconds = max(1e-9, time.process_time() - start)
         speed = sum(len(k.states) for k in keys) / seconds
-        table = _Table(grouped, counted, following, seed, buckets)
+        table = _Table(grouped, counted, following, frozenset(unlabelled), seed, buckets)
         actions: list[Sequence[Hashable]] = [k.actions for k in keys]
         pairs: list[Sequence[Hashable]] = [list(zip(k.states, k.actions, strict=True)) for k in keys]
         rows.append(table.row(name, "action", actions, actions, speed))
@@ -135,6 +144,7 @@ class _Table:
         episodes: Sequence[Episode],
         counted: Sequence[Sequence[bool]],
         following: Sequence[Sequence[str]],
+        unlabelled: frozenset[str],
         seed: int,
         buckets: int,
     ) -> None:
@@ -142,7 +152,11 @@ class _Table:
         self._counted = counted
         self._seed = seed
         self._buckets = buckets
-        self._returns = _flat([[e.total_reward] * len(e.turns) for e in episodes], counted)
+        # Shape of all arrays: (counted turns,)
+        returns = [[e.total_reward] * len(e.turns) for e in episodes]
+        self._returns = np.asarray(_flat(returns, counted), dtype=np.float64)
+        labelled = [[e.id not in unlabelled] * len(e.turns) for e in episodes]
+        self._labelled = np.asarray(_flat(labelled, counted), dtype=np.bool_)
         self._next = _numbers(_flat(following, counted))
         self._group = _numbers(_flat([[e.group] * len(e.turns) for e in episodes], counted))
         self._episode = np.asarray(_flat([[i] * len(e.turns) for i, e in enumerate(episodes)], counted), dtype=np.int64)
@@ -157,42 +171,56 @@ class _Table:
         speed: float,
     ) -> Measured:
         """Compute one row; `joint` holds the keys under which next observations are compared."""
-        company = self._company(keys)
+        others = self._others(keys)
+        company = others > 0
         flat = _numbers([*zip(self._group.tolist(), _flat(keys, self._counted), strict=True)])
         both = _numbers([*zip(self._group.tolist(), _flat(joint, self._counted), strict=True)])
-        returns = np.asarray(self._returns, dtype=np.float64)
-        index = np.minimum(self._index, self._buckets - 1)
-        curve = [float(company[index == bucket].mean()) for bucket in range(self._buckets) if (index == bucket).any()]
+        known = np.flatnonzero(self._labelled)
         return Measured(
             name,
             kind,
-            len(company),
-            float(company.mean()) if len(company) else 0.0,
+            len(others),
+            float(company.mean()) if len(others) else 0.0,
+            float(others.mean()) if len(others) else 0.0,
             int(flat.max()) + 1 if len(flat) else 0,
-            self._ratio(flat, lambda ids: _spread(ids, returns)),
-            self._ratio(both, lambda ids: _mismatch(ids, self._next)),
+            self._ratio(flat[known], self._group[known], lambda ids: _spread(ids, self._returns[known])),
+            self._ratio(both, self._group, lambda ids: _mismatch(ids, self._next)),
             speed,
-            tuple(curve),
+            self._curve(company),
+            self._curve(others),
         )
 
-    def _company(self, keys: Sequence[Sequence[Hashable]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def _curve(self, values: np.ndarray[Any, Any]) -> tuple[float | None, ...]:
+        index = np.minimum(self._index, self._buckets - 1)
+        buckets = range(int(index.max()) + 1 if len(index) else 0)
+        return tuple(float(values[index == b].mean()) if (index == b).any() else None for b in buckets)
+
+    def _others(self, keys: Sequence[Sequence[Hashable]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """How many other episodes of the group have each turn's key."""
         holders: dict[tuple[str, Hashable], set[int]] = defaultdict(set)
-        for number, (episode, values) in enumerate(zip(self._episodes, keys, strict=True)):
-            for value in set(values):
-                holders[episode.group, value].add(number)
+        for number, (episode, values, counted) in enumerate(zip(self._episodes, keys, self._counted, strict=True)):
+            for value, kept in zip(values, counted, strict=True):
+                if kept:
+                    holders[episode.group, value].add(number)
         shared = [
-            [len(holders[episode.group, value]) > 1 for value in values]
+            [len(holders[episode.group, value]) - 1 for value in values]
             for episode, values in zip(self._episodes, keys, strict=True)
         ]
-        return np.asarray(_flat(shared, self._counted), dtype=np.bool_)
+        return np.asarray(_flat(shared, self._counted), dtype=np.int64)
 
-    def _ratio(self, ids: np.ndarray[Any, np.dtype[np.int64]], statistic: Any) -> float | None:
+    def _ratio(
+        self,
+        ids: np.ndarray[Any, np.dtype[np.int64]],
+        group: np.ndarray[Any, np.dtype[np.int64]],
+        statistic: Callable[[np.ndarray[Any, np.dtype[np.int64]]], float | None],
+    ) -> float | None:
+        """A statistic of the keys over its mean after shuffling them within groups."""
         observed = statistic(ids)
         if observed is None:
             return None
         rng = np.random.default_rng(self._seed)
-        order = np.argsort(self._group, kind="stable")
-        bounds = np.flatnonzero(np.diff(self._group[order])) + 1
+        order = np.argsort(group, kind="stable")
+        bounds = np.flatnonzero(np.diff(group[order])) + 1
         chance: list[float] = []
         for _ in range(SHUFFLES):
             shuffled = ids.copy()
@@ -240,30 +268,3 @@ def _mismatch(ids: np.ndarray[Any, Any], categories: np.ndarray[Any, Any]) -> fl
     n = counts[several].astype(np.float64)
     differing = 1 - (same[several] - n) / (n * (n - 1))
     return float((differing * (n - 1)).sum() / (n - 1).sum())
-
-
-def save_plot(rows: Sequence[Measured], path: str) -> None:
-    """Draw the trade-off between company and mixing, and company by turn. Needs matplotlib (the `train` extra)."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    trade, curves = figure.subplots(1, 2)
-    for kind, marker in (("action", "o"), ("state", "s")):
-        chosen = [row for row in rows if row.kind == kind and row.alias_next is not None]
-        trade.scatter([r.company for r in chosen], [r.alias_next for r in chosen], marker=marker, label=kind)
-        levels = [row for row in chosen if row.signature.partition(":")[0] == "operations"]
-        trade.plot([r.company for r in levels], [r.alias_next for r in levels], lw=0.8, color="grey")
-        points: dict[tuple[float, float], list[str]] = defaultdict(list)
-        for row in chosen:
-            points[round(row.company, 2), round(row.alias_next or 0.0, 2)].append(row.signature)
-        for place, names in points.items():
-            more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-            trade.annotate(", ".join(names[:2]) + more, place, xytext=(4, 3), textcoords="offset points", fontsize=7)
-    trade.set(xlabel="share of turns with company", ylabel="next observations mixed (1 = shuffled keys)")
-    trade.legend()
-    for row in rows:
-        if row.kind == "state":
-            curves.plot(range(len(row.by_turn)), row.by_turn, label=row.signature)
-    curves.set(xlabel="turn", ylabel="share of states with company", ylim=(0, 1.02))
-    curves.legend(fontsize=7)
-    figure.savefig(path, dpi=130)

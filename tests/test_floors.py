@@ -50,7 +50,7 @@ ALLOWED = {
     "transformers": ["agentgym_rtmc.trainer.learner", "agentgym_rtmc.trainer.policy"],
     "tokenizers": ["agentgym_rtmc.trainer.policy"],
     "safetensors": ["agentgym_rtmc.trainer.learner", "agentgym_rtmc.trainer.policy"],
-    "matplotlib": ["agentgym_rtmc.signatures.measure", "agentgym_rtmc.trainer"],
+    "matplotlib": ["agentgym_rtmc.signatures.measure_plot", "agentgym_rtmc.trainer"],
     "tensorboard": ["agentgym_rtmc.trainer"],
     "pyarrow": ["agentgym_rtmc.trainer.credit_files"],
     "networkx": ["agentgym_rtmc.trainer.credit.view"],

@@ -2,7 +2,7 @@
 
 Invariants: pure and lenient. Every step becomes a turn; a step whose call could not be parsed has no calls, unless its
 observation repeats the call it belongs to. `resolved` becomes the reward of the last turn (1 or 0); unknown results
-leave it 0 and are marked in the opening's info. Group = instance. Packed files are unpacked.
+leave it 0 and are marked in the opening's info. Group = instance.
 """
 
 from __future__ import annotations
@@ -10,36 +10,17 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from agentgym_rtmc.calls.base import Call
 from agentgym_rtmc.episodes import Episode, Opening, Turn
-from agentgym_rtmc.errors import EpisodeFileError
-from agentgym_rtmc.packed import open_unpacked
 from agentgym_rtmc.tasks import Task
 
 SHELL_TOOLS = ("bash", "run_bash_cmd")
 UNPARSED = "<parse_error>"
 _REPEATED = re.compile(r"^(\w+)\(args=(\{.*?\})\)\n-+TOOL RESULT BEGIN", re.DOTALL)
 _FIELDS = {"instance_id", "steps"}
-
-
-def read_step_rows(path: str | Path) -> Iterator[Episode]:
-    """Yield the episodes of a `.jsonl` or `.jsonl.gz` file. Raises EpisodeFileError naming file and line."""
-    path = Path(path)
-    with open_unpacked(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise EpisodeFileError(f"{path}:{number}: not JSON: {error}") from error
-            if not isinstance(row, Mapping) or not row.keys() >= _FIELDS:
-                raise EpisodeFileError(f"{path}:{number}: a row needs {sorted(_FIELDS)}; is this another kind of file?")
-            yield episode_of_row(row, number)
 
 
 def is_step_row(row: object) -> bool:

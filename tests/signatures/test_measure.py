@@ -6,6 +6,8 @@ import gzip
 import json
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,7 @@ from typer.testing import CliRunner
 
 from agentgym_rtmc.calls.base import Call
 from agentgym_rtmc.episodes import Episode, Opening, Turn
-from agentgym_rtmc.errors import EpisodeFileError
-from agentgym_rtmc.importers.files import load_episodes
+from agentgym_rtmc.importers.recorded import read_recorded
 from agentgym_rtmc.importers.step_rows import episode_of_row
 from agentgym_rtmc.signatures import make_signature, registered_signatures
 from agentgym_rtmc.signatures.commands import app
@@ -141,27 +142,16 @@ def test_step_rows_become_episodes():
     assert made.turns[0].info == {"exit_code": 0}
 
 
-def write_rows(path: Path) -> Path:
+def write_rows(path: Path, *more: str) -> Path:
     with gzip.open(path, "wt", encoding="utf-8") as file:
-        for _ in range(3):
-            file.write(json.dumps(ROW) + "\n")
+        file.writelines(line + "\n" for line in [*[json.dumps(ROW)] * 3, *more])
     return path
 
 
-def test_files_are_told_by_their_first_line(tmp_path):
-    from agentgym_rtmc.episode_file import EpisodeWriter
-
-    packed = write_rows(tmp_path / "rows.jsonl.gz")
-    own = tmp_path / "episodes.jsonl"
-    with EpisodeWriter(own) as writer:
-        writer.append([episode("1", "g", turn("a"))])
-    assert [e.group for e in load_episodes([packed, own])] == ["owner__repo-1"] * 3 + ["g"]
-    broken = tmp_path / "broken.jsonl"
-    broken.write_text(json.dumps(ROW) + "\n{\n")
-    with pytest.raises(EpisodeFileError, match=r"broken\.jsonl:2"):
-        load_episodes([broken])
-    with pytest.raises(EpisodeFileError, match="cannot be read"):
-        load_episodes([tmp_path / "missing.jsonl"])
+def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command as a user starts it."""
+    words = [sys.executable, "-m", "agentgym_rtmc", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 def test_the_list_names_every_signature():
@@ -173,14 +163,100 @@ def test_the_list_names_every_signature():
 
 def test_measuring_from_the_command_line(tmp_path):
     packed, plot = write_rows(tmp_path / "rows.jsonl.gz"), tmp_path / "plots" / "s.png"
-    arguments = ["measure", str(packed), "-s", "commands", "-s", "operations:file", "--plot", str(plot)]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert "not counted" in result.stdout
-    assert plot.stat().st_size > 1000
-    rows = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    arguments = ["signatures", "measure", packed, "-s", "commands", "-s", "operations:file", "--plot", plot]
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "15 of 21 turns of 3 episodes in 1 groups" in done.stdout
+    assert "not counted" in done.stdout and "by turn" in done.stdout
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    rows = json.loads(run(*arguments, "--json").stdout)
     assert {row["signature"] for row in rows} == {"raw", "commands", "operations:file"}
-    assert all(row["company"] == 1.0 for row in rows)
+    assert all(row["company"] == 1.0 and row["others"] == 2.0 for row in rows)
+    assert all(row["by_turn"][0] == 1.0 for row in rows)
+
+
+def test_rows_that_cannot_be_read_are_located_and_the_rest_goes_on(tmp_path):
+    packed = write_rows(tmp_path / "rows.jsonl.gz", "{", "[]")
+    for command in (["signatures", "measure", "--no-plot", "-s", "commands"], ["audit"]):
+        done = run(*command, packed, tmp_path / "absent")
+        assert done.returncode == 0, done.stderr
+        assert "3 episodes" in done.stdout
+        assert "not read: 3 files or rows" in done.stderr
+        assert "rows.jsonl.gz:4: " in done.stderr and "absent: No such file" in done.stderr
+
+
+def test_trajectories_of_other_agents_are_measured_and_audited(tmp_path):
+    steps = [{"action": "git log --all", "observation": "x", "response": "look"}, {"action": "submit"}]
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "proj__x-1.traj").write_text(json.dumps({"trajectory": steps}))
+    files = sorted(tmp_path.glob("*/*.traj"))
+    assert "1 of 2 turns of 2 episodes" not in (done := run("signatures", "measure", "--no-plot", *files)).stdout
+    assert "2 of 4 turns of 2 episodes in 1 groups" in done.stdout, done.stderr
+    assert run("audit", *files).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["{file}", "-s", "comands"], "did you mean 'commands'"),
+        (["{file}", "-s", "operations:coarse"], "'coarse' is none of 'exact', 'bucket', 'file'"),
+        (["{file}", "--plot", "picture.xyz"], "the plot's format is told by its ending"),
+        (["{alone}"], "none of 1 episodes shares its task with another"),
+        (["{empty}"], "the file is empty"),
+        (["{absent}"], "No such file or directory"),
+        ([], "Missing argument"),
+        (["{file}", "--signatures", "commands"], "No such option"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(tmp_path, arguments, told):
+    places = {
+        "file": write_rows(tmp_path / "rows.jsonl.gz"),
+        "alone": tmp_path / "alone.jsonl",
+        "empty": tmp_path / "empty.jsonl",
+        "absent": tmp_path / "absent.jsonl",
+    }
+    places["alone"].write_text(json.dumps(ROW) + "\n")
+    places["empty"].touch()
+    done = run("signatures", "measure", *(word.format(**places) for word in arguments), cwd=tmp_path)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr and done.stdout == ""
+
+
+def test_without_matplotlib_it_says_what_to_do(tmp_path):
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('No module', name='matplotlib')\n")
+    packed = write_rows(tmp_path / "rows.jsonl.gz")
+    words = [sys.executable, "-m", "agentgym_rtmc", "signatures", "measure", str(packed)]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "pip install 'agentgym-rtmc[train]'" in done.stderr
+    done = subprocess.run(
+        [*words, "--no-plot"], capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_outcomes_nobody_recorded_are_not_taken_for_failures():
+    good = [episode(str(n), "g", turn("a", reward=1.0)) for n in range(4)]
+    bad = [episode(f"b{n}", "g", turn("b")) for n in range(4)]
+    unknown = [episode(f"u{n}", "g", turn("a")) for n in range(4)]
+    assert rows_of(good + bad)["action"].alias_outcome == pytest.approx(0.0)
+    assert rows_of(good + bad + unknown)["action"].alias_outcome > 0.1
+    ids = [one.id for one in unknown]
+    assert rows_of(good + bad + unknown, unlabelled=ids)["action"].alias_outcome == pytest.approx(0.0)
+
+
+def test_submissions_are_constant_whatever_is_handed_in_with_them():
+    for command, constant in [
+        ("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && git add -A && git diff --cached", True),
+        ("git status --porcelain; git --no-pager diff", True),
+        ("git diff -- m.py", False),
+        ("git status; ls", False),
+    ]:
+        made = Turn(text="x", calls=(Call(name="shell", arguments={"command": command}),), observation="", reward=0.0)
+        assert is_constant(made) is constant, command
 
 
 @pytest.mark.full
@@ -192,8 +268,12 @@ def test_canonical_keys_meet_more_often_than_raw_text_on_real_episodes():
         "file": make_signature("operations", level="file"),
         "bucket": make_signature("operations", level="bucket"),
     }
-    episodes = load_episodes([ROWS])
-    company = {r.signature: r.company for r in measure(signatures, episodes) if r.kind == "action"}
+    recorded = read_recorded([ROWS], keep_unlabelled=True)
+    company = {
+        r.signature: r.company
+        for r in measure(signatures, recorded.episodes, unlabelled=recorded.unlabelled)
+        if r.kind == "action"
+    }
     assert company["commands"] >= 1.35 * company["raw"], company
     assert company["file"] >= 3 * company["raw"], company
     assert company["commands"] < company["bucket"] < company["file"]
