@@ -22,6 +22,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from agentgym_rtmc.environments.sandbox import mounts
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, WorkspaceFileNotFoundError, WorkspacePathError
 from agentgym_rtmc.errors import SandboxError
 
@@ -35,6 +36,8 @@ def machine_failures(doing: str) -> Iterator[None]:
     """Turn what the operating system refuses to us, such as space or descriptors, into a SandboxError."""
     try:
         yield
+    except WorkspacePathError:
+        raise
     except OSError as error:
         raise SandboxError(f"cannot {doing}: {error}; see `agentgym-rtmc doctor`") from error
 
@@ -145,20 +148,13 @@ def opened_up(name: str | Path, mode: int, need: int, folder: int | None = None)
         os.close(descriptor)
 
 
-def new_workspace(parent: Path) -> Path:
-    """Make an empty folder `parent/workspace` that belongs to the agent."""
-    workspace = parent / "workspace"
-    workspace.mkdir(mode=0o755)
-    descriptor = os.open(workspace, _FOLDER)
-    try:
-        give_to_agent(descriptor)
-    finally:
-        os.close(descriptor)
-    return workspace
-
-
 def remove_tree(folder: Path) -> None:
-    """Remove a folder whatever an agent did to it: closed folders, endless nesting, odd names."""
+    """Remove a folder whatever an agent did to it: closed folders, endless nesting, odd names.
+
+    What is mounted in it is unmounted first, so nothing is ever deleted through a mount.
+    """
+    if os.geteuid() == 0:
+        mounts.detach_below(folder)
     with contextlib.suppress(OSError, RecursionError):
         shutil.rmtree(folder)
     if not folder.exists():

@@ -18,17 +18,18 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from agentgym_rtmc.environments.sandbox import bubblewrap, folders, process, tree, unshare, watch
 from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, Backend
-from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec, WorkspacePathError, relative_parts
+from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec, relative_parts
 from agentgym_rtmc.environments.sandbox.folders import machine_failures
 from agentgym_rtmc.environments.sandbox.plain import Plain
 from agentgym_rtmc.environments.sandbox.root import WORKDIRS, ensure_root
+from agentgym_rtmc.environments.sandbox.workspace import Workspace, new_workspace
 from agentgym_rtmc.errors import ConfigError, SandboxError, SandboxUnavailableError
 
 UNSAFE_SWITCH = "AGENTGYM_RTMC_UNSAFE_NO_SANDBOX"
@@ -107,8 +108,15 @@ def _warn_once() -> None:
 class LocalSandbox:
     """A `Sandbox` whose workspace is a real folder on this machine."""
 
-    def __init__(self, spec: SandboxSpec | None = None, *, backend: type[Backend] | None = None) -> None:
-        """Make an empty workspace. `backend` overrides the choice that `spec.isolation` makes.
+    def __init__(
+        self,
+        spec: SandboxSpec | None = None,
+        *,
+        backend: type[Backend] | None = None,
+        make_workspace: Callable[[SandboxSpec, Path], Workspace] = new_workspace,
+    ) -> None:
+        """Make a workspace. `backend` overrides the choice that `spec.isolation` makes; `make_workspace` makes it at
+        an empty folder.
 
         Raises SandboxUnavailableError where this machine cannot isolate, ConfigError for an impossible spec.
         """
@@ -124,8 +132,15 @@ class LocalSandbox:
             self._folder = folders.new_folder("sandbox")
         try:
             with machine_failures("make a workspace"):
-                self._workspace = folders.new_workspace(self._folder)
-                self._backend = backend(self._spec, root, self._folder, self._workspace)
+                place = self._folder / "workspace"
+                place.mkdir(mode=0o755)
+                self._workspace = make_workspace(self._spec, place)
+            try:
+                with machine_failures("prepare isolation"):
+                    self._backend = backend(self._spec, root, self._folder, place)
+            except BaseException:
+                self._workspace.close()
+                raise
         except BaseException:
             folders.remove_tree(self._folder)
             raise
@@ -140,7 +155,12 @@ class LocalSandbox:
     @property
     def workspace(self) -> Path:
         """The workspace's folder on the host. Its contents are an agent's: never follow a link in it."""
-        return self._workspace
+        return self._workspace.path
+
+    @property
+    def forks_by(self) -> str:
+        """How `fork` works here: `overlay`, in constant time, or `copy`."""
+        return self._workspace.how
 
     @property
     def backend(self) -> str:
@@ -161,51 +181,44 @@ class LocalSandbox:
         spec = self._spec
         with self._lock, machine_failures("run a command"):
             self._check_open()
-            before = watch.disk_use(self._workspace, 2 * spec.disk_bytes, 2 * spec.disk_files)
-            if before.bytes > 2 * spec.disk_bytes or before.files > 2 * spec.disk_files:
-                note = "refused: the workspace holds more than twice its disk limit"
-                return ExecResult(stdout="", stderr="", code=137, out_of_disk=True, note=note)
-            watchdog = watch.Watchdog(spec, self._workspace, before, self._private_scratch)
+            try:
+                meter = self._workspace.meter()
+            except tree.TreeRefusedError as error:
+                return ExecResult(stdout="", stderr="", code=137, out_of_disk=True, note=f"refused: {error}")
+            watchdog = watch.Watchdog(spec, meter, self._private_scratch)
             launch = self._backend.launch(words)
             try:
                 seconds = spec.timeout if timeout is None else timeout
                 return process.run(launch, watchdog, seconds, spec.output_bytes, stdin, merge)
             finally:
-                self._workspace.chmod(0o755)  # the agent owns it and may have closed it
+                self.workspace.chmod(0o755)  # the agent owns it and may have closed it
 
     def read(self, path: str) -> bytes:
         """See `Sandbox`. Files larger than `spec.file_bytes` are refused with WorkspacePathError."""
         parts = relative_parts(path, self._spec.workdir)
         with self._lock:
             self._check_open()
-            return folders.read_file(self._workspace, parts, self._spec.file_bytes)
+            return folders.read_file(self.workspace, parts, self._spec.file_bytes)
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
         """See `Sandbox`."""
         parts = relative_parts(path, self._spec.workdir)
         with self._lock:
             self._check_open()
-            folders.write_file(self._workspace, parts, data, mode)
+            folders.write_file(self.workspace, parts, data, mode)
 
     def fork(self) -> LocalSandbox:
-        """See `Sandbox`. Copies every file, so it costs time and disk; sockets an agent left are removed.
+        """See `Sandbox`. Costs milliseconds where `forks_by` is `overlay`, else time and disk for every file.
 
-        Raises WorkspacePathError when the workspace is too far past its disk limit to be copied.
+        All episodes of a group can start from forks of one prepared sandbox. Raises WorkspacePathError when the files
+        are such that they cannot be copied.
         """
-        child = LocalSandbox(self._spec, backend=type(self._backend))
-        try:
-            with self._lock, machine_failures("copy a workspace"):
-                self._check_open()
-                spec = self._spec
-                files = tree.read(self._workspace, None, 2 * spec.disk_bytes, 2 * spec.disk_files)
-                tree.write(child._workspace, {}, files.entries)
-        except tree.TreeRefusedError as error:
-            child.close()
-            raise WorkspacePathError(f"the workspace cannot be copied: {error}") from error
-        except BaseException:
-            child.close()
-            raise
-        return child
+        with self._lock, machine_failures("fork a workspace"):
+            self._check_open()
+            mine = self._workspace
+            return LocalSandbox(
+                self._spec, backend=type(self._backend), make_workspace=lambda spec, place: mine.fork(place)
+            )
 
     def alive(self) -> bool:
         """See `Sandbox`."""
@@ -217,6 +230,7 @@ class LocalSandbox:
             if not self._closed:
                 self._closed = True
                 self._backend.close()
+                self._workspace.close()
                 folders.remove_tree(self._folder)
 
     def _check_open(self) -> None:

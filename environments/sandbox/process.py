@@ -40,7 +40,10 @@ _REASONS = {
     "killed-output": "killed: it wrote more than {flood} MiB of output",
     "disk": "the workspace is past its disk limit of {disk} MiB",
     "files": "the workspace is past its limit of {files} files, or its folders are nested too deep",
+    "full-disk": "the workspace is full: it has reached its disk limit of {disk} MiB",
+    "full-files": "the workspace is full: it has reached its limit of {files} files",
 }
+_DISK = ("disk", "files", "full-disk", "full-files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ class _Run:
         deadline = time.monotonic() + timeout
         self._loop(deadline)
         self._drain()
-        over = self._watchdog.disk() if not self._reason else None
+        over = self._watchdog.disk.end() if not self._reason else None
         return self._result(timeout, over)
 
     def _register(self, stdin: bytes | None) -> None:
@@ -262,7 +265,7 @@ class _Run:
             code=137 if reason else (code if code >= 0 else 128 - code),
             timed_out=reason == "time",
             out_of_memory=reason == "memory",
-            out_of_disk=(reason or over) in ("disk", "files"),
+            out_of_disk=(reason or over) in _DISK,
             truncated=any(stream.truncated for stream in self._streams.values()),
             note=_note(f"killed-{reason}" if reason else over or "", timeout, spec),
         )

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from agentgym_rtmc.environments.sandbox import folders
 from agentgym_rtmc.environments.sandbox.base import SandboxSpec
@@ -26,7 +26,8 @@ FIRST_LOOK = 0.03
 """Seconds after a command's start at which it is first measured."""
 MAX_DEPTH = 64
 """Deepest nesting of folders a workspace may have."""
-Limit = Literal["memory", "processes", "disk", "files"]
+Limit = Literal["memory", "processes", "disk", "files", "full-disk", "full-files"]
+"""What was passed; `full-…`: what the kernel kept from being passed."""
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -83,6 +84,38 @@ class _Count:
         if stat.S_ISDIR(status.st_mode):
             with folders.opened_up(entry.name, status.st_mode, 0o700, folder):
                 self.add(os.open(entry.name, _FOLDER, dir_fd=folder), depth + 1)
+
+
+class DiskMeter(Protocol):
+    """Measures a workspace for one command."""
+
+    def look(self) -> Limit | None:
+        """While the command runs: the limit for which it must be killed."""
+        ...
+
+    def end(self) -> Limit | None:
+        """After the command: the limit that it has passed or met."""
+        ...
+
+
+class FolderMeter:
+    """Adds up a folder that nothing else limits."""
+
+    def __init__(self, folder: Path, max_bytes: int, max_files: int) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._max_files = max_files
+
+    def look(self) -> Limit | None:
+        """See `DiskMeter`."""
+        use = disk_use(self._folder, self._max_bytes, self._max_files)
+        if use.bytes > self._max_bytes:
+            return "disk"
+        return "files" if use.files > self._max_files or use.too_deep else None
+
+    def end(self) -> Limit | None:
+        """See `DiskMeter`."""
+        return self.look()
 
 
 def descendants(pid: int) -> list[int]:
@@ -142,14 +175,11 @@ def _scratch_bytes(pid: int, size: int) -> int:
 class Watchdog:
     """Tells which limit of `spec` a command has passed."""
 
-    def __init__(self, spec: SandboxSpec, workspace: Path, baseline: DiskUse, scratch: bool) -> None:
-        """`baseline` is the workspace's use before the command; `scratch`: its /tmp and /dev/shm are private."""
+    def __init__(self, spec: SandboxSpec, disk: DiskMeter, scratch: bool) -> None:
+        """`scratch`: its /tmp and /dev/shm are private."""
         self.spec = spec
-        self._workspace = workspace
+        self.disk = disk
         self._scratch = scratch
-        # A workspace that is already over its limit must still be usable to delete files in it.
-        self._max_bytes = max(spec.disk_bytes, baseline.bytes)
-        self._max_files = max(spec.disk_files, baseline.files)
         self.next_look = time.monotonic() + FIRST_LOOK
         """`time.monotonic()` at which `look` wants to be called again."""
 
@@ -157,17 +187,10 @@ class Watchdog:
         """Measure everything below process `pid` and the workspace; return the first limit passed."""
         started = time.monotonic()
         try:
-            return self._processes(pid) or self.disk()
+            return self._processes(pid) or self.disk.look()
         finally:
             now = time.monotonic()
             self.next_look = now + max(FIRST_LOOK, 10 * (now - started))
-
-    def disk(self) -> Limit | None:
-        """Measure only the workspace."""
-        use = disk_use(self._workspace, self._max_bytes, self._max_files)
-        if use.bytes > self._max_bytes:
-            return "disk"
-        return "files" if use.files > self._max_files or use.too_deep else None
 
     def _processes(self, pid: int) -> Limit | None:
         pids = descendants(pid)

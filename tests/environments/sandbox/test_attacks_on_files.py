@@ -16,8 +16,10 @@ def test_disk_fill(make: MakeSandbox) -> None:
     sandbox = make(disk_bytes=8 * MIB, file_bytes=4 * MIB)
     script = "i=0; while true; do i=$((i+1)); head -c 1000000 /dev/zero > f$i || exit 9; done"
     result = sandbox.exec(["sh", "-c", script], timeout=20)
-    assert (result.out_of_disk, result.code, result.timed_out) == (True, 137, False), result
+    assert (result.out_of_disk, result.timed_out) == (True, False), result
     assert "disk limit of 8 MiB" in result.note
+    killed = result.code == 137  # where a watchdog and not the kernel holds the limit
+    assert killed or (result.code == 9 and "No space left on device" in result.stderr)
     assert sandbox.exec(["sh", "-c", "rm -f f*; ls"]).stdout == ""
 
 
@@ -39,10 +41,11 @@ def test_100_000_small_files(make: MakeSandbox) -> None:
 
 def test_endless_folders(make: MakeSandbox) -> None:
     sandbox = make()
-    script = "import os\nfor i in range(3000):\n    os.mkdir('d'); os.chdir('d')"
+    script = "import os\nfor i in range(20_000):\n    os.mkdir('d'); os.chdir('d')"
     result = sandbox.exec(["python", "-c", script], timeout=20)
     assert result.out_of_disk, result
-    assert "nested too deep" in result.note
+    assert "nested too deep" in result.note or "limit of 10000 files" in result.note
+    assert sandbox.exec(["true"]).code == 0
 
 
 def test_closed_folders_hide_nothing(make: MakeSandbox) -> None:
@@ -72,8 +75,8 @@ def test_odd_names_and_kinds(sandbox: Sandbox) -> None:
     )
     assert sandbox.exec(["python", "-c", script]).code == 0
     with sandbox.fork() as child:
-        names = child.exec(["python", "-c", "import os; print(len(os.listdir(b'.')))"]).stdout
-    assert names == "10\n"  # all but the socket
+        count = "import os, stat; print(sum(not stat.S_ISSOCK(os.lstat(name).st_mode) for name in os.listdir(b'.')))"
+        assert child.exec(["python", "-c", count]).stdout == "10\n"
 
 
 def processes_with(mark: str) -> list[int]:
