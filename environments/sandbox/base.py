@@ -136,7 +136,8 @@ class ExecResult:
     """Which limit was passed and what was done about it, in words meant for the agent; empty when none was."""
     kept: Path | None = field(default=None, compare=False, repr=False)
     """Where `truncated`: a folder on the host with the files `stdout` and `stderr`, each whole up to the spec's
-    `kept_output_bytes`. It lasts until the sandbox is closed and is for people; agents never learn of it."""
+    `kept_output_bytes`. It is for people, agents never learn of it, and it lasts until the sandbox is closed or later
+    results need the room (`output.MOST_KEPT`)."""
 
 
 class WorkspacePathError(OSError):

@@ -27,6 +27,7 @@ from agentgym_rtmc.environments.sandbox import bubblewrap, folders, process, tre
 from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, Backend
 from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec, relative_parts
 from agentgym_rtmc.environments.sandbox.folders import machine_failures
+from agentgym_rtmc.environments.sandbox.output import KeptOutputs
 from agentgym_rtmc.environments.sandbox.plain import Plain
 from agentgym_rtmc.environments.sandbox.root import WORKDIRS, ensure_root
 from agentgym_rtmc.environments.sandbox.workspace import Workspace, new_workspace
@@ -145,6 +146,7 @@ class LocalSandbox:
             folders.remove_tree(self._folder)
             raise
         self._private_scratch = backend is not Plain
+        self._outputs = KeptOutputs(self._spec.kept_output_bytes)
         self._closed = False
 
     @property
@@ -175,6 +177,17 @@ class LocalSandbox:
         merge: bool = False,
     ) -> ExecResult:
         """See `Sandbox`."""
+        return self.exec_keeping(self._outputs, argv, timeout, stdin, merge)
+
+    def exec_keeping(
+        self,
+        outputs: KeptOutputs,
+        argv: Sequence[str],
+        timeout: float | None,
+        stdin: bytes | None,
+        merge: bool,
+    ) -> ExecResult:
+        """`exec` for somebody who uses this sandbox for a while and keeps its outputs for longer."""
         words = process.as_argv(argv)
         if any(b"\0" in word for word in words):
             return ExecResult(stdout="", stderr="a command cannot contain a NUL byte\n", code=126)
@@ -189,7 +202,7 @@ class LocalSandbox:
             launch = self._backend.launch(words)
             try:
                 seconds = spec.timeout if timeout is None else timeout
-                return process.run(launch, watchdog, seconds, spec.output_bytes, stdin, merge)
+                return process.run(launch, watchdog, seconds, spec.output_bytes, stdin, merge, outputs.begin())
             finally:
                 self.workspace.chmod(0o755)  # the agent owns it and may have closed it
 
@@ -231,6 +244,7 @@ class LocalSandbox:
                 self._closed = True
                 self._backend.close()
                 self._workspace.close()
+                self._outputs.close()
                 folders.remove_tree(self._folder)
 
     def _check_open(self) -> None:

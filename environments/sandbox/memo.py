@@ -5,7 +5,7 @@ be a function of its files, words, input and limits; clocks and random numbers m
 with what came the first time. That is a feature where equal runs have to look equal, and can be switched off.
 
 Invariants: thread-safe; bounded in entries and bytes, forgetting what was not asked for longest; what was killed or
-refused is never kept, since that depends on the machine's speed.
+refused is never kept, since that depends on the machine's speed; nothing here refers to a file on disk.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec
-from agentgym_rtmc.environments.sandbox.output import HeadTail
+from agentgym_rtmc.environments.sandbox.output import HeadTail, Kept
 from agentgym_rtmc.environments.sandbox.watch import Limit, Watchdog, descendants
 from agentgym_rtmc.errors import SandboxError
 
@@ -68,10 +68,12 @@ def run(
     output_bytes: int,
     stdin: bytes | None = None,
     merge: bool = False,
+    kept: Kept | None = None,
 ) -> ExecResult:
     """Start `launch`, wait for its end or kill it at the deadline, and return what it left.
 
-    Raises SandboxError when the back end could not start the command or what was killed does not die.
+    `kept` takes the whole output where the result has to leave something out. Raises SandboxError when the back end
+    could not start the command or what was killed does not die.
     """
     try:
         process = subprocess.Popen(
@@ -96,7 +98,7 @@ def run(
         for descriptor in launch.pass_fds:
             os.close(descriptor)
     try:
-        with _Run(process, launch, watchdog, output_bytes) as running:
+        with _Run(process, launch, watchdog, output_bytes, kept) as running:
             result = running.finish(timeout, stdin)
     finally:
         started = launch.started()
@@ -112,14 +114,24 @@ def run(
 class _Run:
     """The life of one started process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], launch: Launch, watchdog: Watchdog, output_bytes: int) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        launch: Launch,
+        watchdog: Watchdog,
+        output_bytes: int,
+        kept: Kept | None,
+    ) -> None:
         self._process = process
         self._launch = launch
         self._watchdog = watchdog
         self._pidfd = os.pidfd_open(process.pid)
         self._selector = selectors.DefaultSelector()
+        self._kept = kept
         self._streams = {
-            stream.fileno(): HeadTail(output_bytes) for stream in (process.stdout, process.stderr) if stream is not None
+            stream.fileno(): HeadTail(output_bytes, kept.stream(name) if kept is not None else None)
+            for name, stream in (("stdout", process.stdout), ("stderr", process.stderr))
+            if stream is not None
         }
         self._stdin = memoryview(b"")
         self._reason = ""
@@ -130,6 +142,8 @@ class _Run:
     def __exit__(self, *unused: object) -> None:
         if self._process.returncode is None:  # an exception, such as KeyboardInterrupt, passes through
             self._kill()
+        if self._kept is not None:
+            self._kept.close()
         self._selector.close()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
@@ -259,6 +273,9 @@ class _Run:
         texts = [stream.text() for stream in self._streams.values()]
         code = self._process.returncode
         reason, spec = self._reason, self._watchdog.spec
+        truncated = any(stream.truncated for stream in self._streams.values())
+        for stream in self._streams.values() if truncated else ():
+            stream.spill_all()
         return ExecResult(
             stdout=texts[0],
             stderr=texts[1] if len(texts) > 1 else "",
@@ -266,8 +283,9 @@ class _Run:
             timed_out=reason == "time",
             out_of_memory=reason == "memory",
             out_of_disk=(reason or over) in _DISK,
-            truncated=any(stream.truncated for stream in self._streams.values()),
+            truncated=truncated,
             note=_note(f"killed-{reason}" if reason else over or "", timeout, spec),
+            kept=self._kept.folder if self._kept is not None else None,
         )
 
 

@@ -32,6 +32,7 @@ from agentgym_rtmc.environments.sandbox.base import (
     relative_parts,
 )
 from agentgym_rtmc.environments.sandbox.folders import machine_failures
+from agentgym_rtmc.environments.sandbox.output import KeptOutputs
 from agentgym_rtmc.environments.sandbox.tree import Entry, make_entry
 from agentgym_rtmc.errors import SandboxError
 
@@ -161,6 +162,7 @@ class SnapshotSandbox:
         self._snapshot = snapshot
         self._memo = _memo(memo)
         self._shop = shop or workshop.shared()
+        self._outputs = KeptOutputs(self._spec.kept_output_bytes)
         self._lock = threading.Lock()
         self._closed = False
         self.hits = 0
@@ -191,7 +193,7 @@ class SnapshotSandbox:
         stdin: bytes | None = None,
         merge: bool = False,
     ) -> ExecResult:
-        """See `Sandbox`."""
+        """See `Sandbox`. What the memo answers has no `kept` output."""
         timeout = self._spec.timeout if timeout is None else timeout
         with self._lock:
             self._check_open()
@@ -205,7 +207,7 @@ class SnapshotSandbox:
             self.misses += 1
             result, after = self._run(before, argv, timeout, stdin, merge)
             if self._memo is not None and not result.note:
-                self._memo.put(key, result, before, after)
+                self._memo.put(key, replace(result, kept=None), before, after)
             self._snapshot = after
             return result
 
@@ -215,7 +217,7 @@ class SnapshotSandbox:
         spec = self._spec
         with machine_failures("keep a workspace"), self._shop.lease(spec, before) as bench:
             bench.become(before)
-            result = bench.sandbox.exec(argv, timeout, stdin, merge)
+            result = bench.sandbox.exec_keeping(self._outputs, argv, timeout, stdin, merge)
             if result.out_of_disk:
                 bench.spoil()
                 return replace(result, note=f"{result.note}; {_BACK}"), before
@@ -259,7 +261,9 @@ class SnapshotSandbox:
 
     def close(self) -> None:
         """See `Sandbox`. Warm workspaces are shared and stay until the process ends."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
+            self._outputs.close()
 
     def _check_open(self) -> None:
         if self._closed:

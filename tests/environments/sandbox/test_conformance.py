@@ -226,3 +226,30 @@ def test_many_at_once(make: MakeSandbox) -> None:
     for thread in threads:
         thread.join()
     assert results == {number: [str(number)] * 5 for number in range(8)}
+
+
+def test_output_that_was_cut_is_kept_whole_until_the_sandbox_is_closed(make: MakeSandbox) -> None:
+    sandbox = make(output_bytes=1000)
+    result = sandbox.exec(["sh", "-c", "seq 1 5000; echo warning >&2"])
+    whole = "".join(f"{number}\n" for number in range(1, 5001))
+    assert result.kept is not None
+    assert (result.kept / "stdout").read_text() == whole
+    assert (result.kept / "stderr").read_text() == "warning\n"
+    merged = sandbox.exec(["sh", "-c", "seq 1 5000; echo warning >&2"], merge=True)
+    assert merged.kept is not None
+    assert [(path.name, path.read_text()) for path in merged.kept.iterdir()] == [("stdout", whole + "warning\n")]
+    assert sandbox.exec(["seq", "1", "100"]).kept is None
+    sandbox.close()
+    assert not result.kept.exists()
+    assert not merged.kept.exists()
+
+
+def test_kept_output_is_bounded(make: MakeSandbox) -> None:
+    sandbox = make(output_bytes=1000, kept_output_bytes=5000)
+    results = [sandbox.exec(["seq", str(number), "9999"]) for number in range(12)]
+    kept = [result.kept for result in results if result.kept and result.kept.exists()]
+    assert kept
+    assert kept[-1] == results[-1].kept
+    assert {(folder / "stdout").stat().st_size for folder in kept} == {5000}
+    assert sum(path.stat().st_size for folder in kept for path in folder.iterdir()) <= 8 * 5000
+    assert make(output_bytes=1000, kept_output_bytes=0).exec(["seq", "5000"]).kept is None

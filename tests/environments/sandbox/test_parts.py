@@ -52,10 +52,14 @@ def test_another_workdir(isolation: str) -> None:
 
 @given(st.lists(st.binary(max_size=40)), st.integers(2, 60))
 def test_head_and_tail_keep_what_fits(chunks: list[bytes], limit: int) -> None:
-    stream = HeadTail(limit)
+    spilled: list[bytes] = []
+    stream = HeadTail(limit, spilled.append)
     for chunk in chunks:
         stream.feed(chunk)
     whole = b"".join(chunks)
+    assert b"".join(spilled) == (whole if stream.truncated else b"")
+    stream.spill_all()
+    assert b"".join(spilled) == whole
     assert stream.total == len(whole)
     assert stream.truncated == (len(whole) > limit)
     if not stream.truncated:

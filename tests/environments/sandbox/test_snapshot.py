@@ -112,6 +112,16 @@ def test_memo_answers_known_commands_with_their_files(sandbox: SnapshotSandbox) 
         assert sandbox.hits == hits + 1, same_files_other_command
 
 
+def test_memo_refers_to_no_file(isolation: str) -> None:
+    sandbox = SnapshotSandbox(SandboxSpec(isolation=isolation, output_bytes=300), memo=Memo())
+    first, second = sandbox.exec(["seq", "1000"]), sandbox.exec(["seq", "1000"])
+    assert sandbox.hits == 1
+    assert first.kept is not None
+    assert second.kept is None
+    assert first == second
+    sandbox.close()
+
+
 def test_memo_can_be_switched_off(isolation: str) -> None:
     sandbox = SnapshotSandbox(SandboxSpec(isolation=isolation), memo=False)
     outputs = {sandbox.exec(["date", "+%s%N"]).stdout for _ in range(3)}
