@@ -26,6 +26,7 @@ from typing import Self
 from agentgym_rtmc.environments.sandbox import bubblewrap, folders, process, tree, unshare, watch
 from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, Backend
 from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec, relative_parts
+from agentgym_rtmc.environments.sandbox.conclusion import as_argv
 from agentgym_rtmc.environments.sandbox.folders import machine_failures
 from agentgym_rtmc.environments.sandbox.output import KeptOutputs
 from agentgym_rtmc.environments.sandbox.plain import Plain
@@ -188,7 +189,7 @@ class LocalSandbox:
         merge: bool,
     ) -> ExecResult:
         """`exec` for somebody who uses this sandbox for a while and keeps its outputs for longer."""
-        words = process.as_argv(argv)
+        words = as_argv(argv)
         if any(b"\0" in word for word in words):
             return ExecResult(stdout="", stderr="a command cannot contain a NUL byte\n", code=126)
         spec = self._spec

@@ -16,34 +16,19 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec
+from agentgym_rtmc.environments.sandbox.base import ExecResult
+from agentgym_rtmc.environments.sandbox.conclusion import FLOOD_BYTES, conclude, spill
 from agentgym_rtmc.environments.sandbox.output import HeadTail, Kept
 from agentgym_rtmc.environments.sandbox.watch import Limit, Watchdog, descendants
 from agentgym_rtmc.errors import SandboxError
 
-FLOOD_BYTES = 64 << 20
-"""A command that has written this much output is killed: nobody will read it, and draining it costs CPU."""
 _CHUNK = 1 << 16
 _PATIENCE = 5.0
 """Seconds to wait for a killed command before the machine is declared at fault."""
-
-_REASONS = {
-    "killed-time": "killed: it ran longer than {timeout:g} s",
-    "killed-memory": "killed: its processes together held more than the memory limit of {memory} MiB",
-    "killed-processes": "killed: it had more than {processes} processes and threads at once",
-    "killed-disk": "killed: the workspace grew past its disk limit of {disk} MiB",
-    "killed-files": "killed: the workspace grew past {files} files, or folders were nested too deep",
-    "killed-output": "killed: it wrote more than {flood} MiB of output",
-    "disk": "the workspace is past its disk limit of {disk} MiB",
-    "files": "the workspace is past its limit of {files} files, or its folders are nested too deep",
-    "full-disk": "the workspace is full: it has reached its disk limit of {disk} MiB",
-    "full-files": "the workspace is full: it has reached its limit of {files} files",
-}
-_DISK = ("disk", "files", "full-disk", "full-files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,47 +255,8 @@ class _Run:
 
     def _result(self, timeout: float, over: Limit | None) -> ExecResult:
         """`over`: the limit that the workspace is past although the command ended by itself."""
-        texts = [stream.text() for stream in self._streams.values()]
-        code = self._process.returncode
-        reason, spec = self._reason, self._watchdog.spec
-        truncated = any(stream.truncated for stream in self._streams.values())
-        for stream in self._streams.values() if truncated else ():
-            stream.spill_all()
-        return ExecResult(
-            stdout=texts[0],
-            stderr=texts[1] if len(texts) > 1 else "",
-            code=137 if reason else (code if code >= 0 else 128 - code),
-            timed_out=reason == "time",
-            out_of_memory=reason == "memory",
-            out_of_disk=(reason or over) in _DISK,
-            truncated=truncated,
-            note=_note(f"killed-{reason}" if reason else over or "", timeout, spec),
-            kept=self._kept.folder if self._kept is not None else None,
-        )
-
-
-def _note(reason: str, timeout: float, spec: SandboxSpec) -> str:
-    if not reason:
-        return ""
-    return _REASONS[reason].format(
-        timeout=timeout,
-        memory=spec.memory_bytes >> 20,
-        processes=spec.processes,
-        disk=spec.disk_bytes >> 20,
-        files=spec.disk_files,
-        flood=FLOOD_BYTES >> 20,
-    )
-
-
-def as_argv(argv: Sequence[str]) -> list[bytes]:
-    """Encode a command line. Raises ValueError when it is no list or empty, which is a mistake in the caller's code."""
-    if isinstance(argv, str) or not argv:
-        raise ValueError("a command is a non-empty list of strings, such as ['bash', '-c', 'ls']")
-    return [_encode(word) for word in argv]
-
-
-def _encode(word: str) -> bytes:
-    try:
-        return word.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # a lone surrogate that stands for no byte
-        return word.encode("utf-8", "replace")
+        streams, code = list(self._streams.values()), self._process.returncode
+        spill(streams)
+        kept = self._kept.folder if self._kept is not None else None
+        code = code if code >= 0 else 128 - code
+        return conclude(streams, code, self._reason, over, timeout, self._watchdog.spec, kept)

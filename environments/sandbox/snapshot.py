@@ -23,7 +23,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-from agentgym_rtmc.environments.sandbox import git_index, memo, process, tree, workshop
+from agentgym_rtmc.environments.sandbox import git_index, memo, tree, workshop
 from agentgym_rtmc.environments.sandbox.base import (
     ExecResult,
     SandboxSpec,
@@ -31,6 +31,7 @@ from agentgym_rtmc.environments.sandbox.base import (
     WorkspacePathError,
     relative_parts,
 )
+from agentgym_rtmc.environments.sandbox.conclusion import as_argv
 from agentgym_rtmc.environments.sandbox.folders import machine_failures
 from agentgym_rtmc.environments.sandbox.output import KeptOutputs
 from agentgym_rtmc.environments.sandbox.tree import Entry, make_entry
@@ -198,7 +199,7 @@ class SnapshotSandbox:
         with self._lock:
             self._check_open()
             before = self._snapshot
-            key = (self._spec.digest, before.digest, tuple(process.as_argv(argv)), timeout, stdin, merge)
+            key = (self._spec.digest, before.digest, tuple(as_argv(argv)), timeout, stdin, merge)
             known = self._memo.get(key) if self._memo is not None else None
             if known is not None:
                 self.hits += 1
