@@ -18,6 +18,10 @@ EXTRAS: dict[str, str] = {
     "vllm": "vllm",
     "docker": "docker",
     "swebench": "swebench",
+    "datasets": "swebench",
+    "huggingface_hub": "swebench",
+    "httpx2": "endpoint",
+    "tenacity": "endpoint",
 }
 """Import name of each optional package -> the extra that brings it."""
 
