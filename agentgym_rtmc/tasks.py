@@ -2,7 +2,8 @@
 
 Invariants: a `Task` is JSON and has a stable id; `private` (reference patch, hidden tests) never enters an
 observation, an `info`, a prompt or an episode file, so everything handed onwards uses `Task.disclosed()`.
-A `TaskSet` is an ordered collection of tasks under named splits; a task belongs to one split only.
+A `TaskSet` is an ordered collection of tasks under named splits; a task belongs to one split only. Beside them it may
+have named selections of its tasks, such as "all that are for testing".
 """
 
 from __future__ import annotations
@@ -40,28 +41,49 @@ class Task(BaseModel):
 
 
 class TaskSet:
-    """Named splits of tasks, e.g. `train` and `heldout`. Iterates over all tasks in the order of the splits."""
+    """Named splits of tasks, e.g. `train` and `heldout`. Iterates over all tasks in the order of the splits.
 
-    def __init__(self, name: str, splits: Mapping[str, Iterable[Task]]) -> None:
+    `selections`: further names that `split` knows, each with tasks out of the splits, which may overlap.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        splits: Mapping[str, Iterable[Task]],
+        selections: Mapping[str, Iterable[Task]] | None = None,
+    ) -> None:
         self.name = name
         self._splits = {split: tuple(tasks) for split, tasks in splits.items()}
+        self._selections = {split: tuple(tasks) for split, tasks in (selections or {}).items()}
         self._by_id: dict[str, Task] = {}
         for split, tasks in self._splits.items():
             for task in tasks:
                 if task.id in self._by_id:
                     raise TaskError(f"task set {name!r}: id {task.id!r} occurs twice (second time in split {split!r})")
                 self._by_id[task.id] = task
+        for split, tasks in self._selections.items():
+            if split in self._splits:
+                raise TaskError(f"task set {name!r}: {split!r} is a split and cannot name a selection, too")
+            for task in tasks:
+                if self._by_id.get(task.id) is not task:
+                    raise TaskError(f"task set {name!r}: task {task.id!r} of selection {split!r} is in no split")
 
     @property
     def splits(self) -> dict[str, int]:
         """Number of tasks by split."""
         return {split: len(tasks) for split, tasks in self._splits.items()}
 
+    @property
+    def selections(self) -> dict[str, int]:
+        """Number of tasks by selection."""
+        return {split: len(tasks) for split, tasks in self._selections.items()}
+
     def split(self, name: str) -> tuple[Task, ...]:
-        """Return the tasks of one split; raises TaskError naming the nearest split."""
-        if name not in self._splits:
-            raise TaskError(f"task set {self.name!r} has no split {name!r}{nearest(name, self._splits)}")
-        return self._splits[name]
+        """Return the tasks of one split or selection; raises TaskError naming the nearest."""
+        known = self._splits | self._selections
+        if name not in known:
+            raise TaskError(f"task set {self.name!r} has no split {name!r}{nearest(name, known)}")
+        return known[name]
 
     def task(self, task_id: str) -> Task:
         """Return the task with this id; raises TaskError naming the nearest id."""

@@ -53,10 +53,11 @@ def envs(
 
 def _count(entry: EnvRegistration, name: str) -> dict[str, int] | str:
     try:
-        return load_task_set(entry.id, name).splits
+        loaded = load_task_set(entry.id, name)
     except AgentGymError as error:
         # One set that needs a download or a package must not hide the others.
         return f"cannot be loaded: {error}"
+    return loaded.splits | loaded.selections
 
 
 def play(

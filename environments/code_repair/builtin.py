@@ -3,11 +3,16 @@
 How the splits are made (a *family* is one program of `programs/*.toml` with all its forms and names):
 
 - `train`: mutants of the training families in several forms (constants, shape); half of them with drawn names.
-- `instances`: other mutants of the same families, in names of their own. None equals a training task up to renaming.
-  For most of them the same bug was trained on in another form or the same line with another bug; that is the point.
-- `heldout`: families never trained on. For watching a training run and for choosing settings.
-- `families`: other families never trained on, like `heldout`. For reporting: nothing is to be chosen by it.
-- `handwritten`: programs as a person wrote them, no drawn names or shapes, of families never trained on.
+- `instances_validation`, `instances_test`: other mutants of the same families, in names of their own. None equals a
+  training task or another one of them up to renaming. For most the same bug was trained on in another form or the same
+  line with another bug; that is the point. Which of the two a task is in depends on its family alone.
+- `heldout`: families never trained on, for validation. `families`: other ones, like `heldout`, for the test.
+- `handwritten_validation`, `handwritten_test`: programs as a person wrote them, no drawn names or shapes, of families
+  never trained on; again parted by family.
+
+Settings are chosen on what is for validation; the test splits are for reporting, and nothing is chosen by them. No
+family of one kind of test split is among the validation families of the same kind. Selections: `validation` and `test`
+are all there is of each; `instances` and `handwritten` are both parts together.
 
 Every mutant was proven to fail a visible test and a hidden case (`build.py`). A task is public in its statement, its
 buggy source and its visible tests; private are the original, the calls and their expected values, and the edit.
@@ -33,9 +38,20 @@ from agentgym_rtmc.environments.code_repair.variants import draw_names, rename
 from agentgym_rtmc.errors import ConfigError, TaskError, nearest
 from agentgym_rtmc.tasks import Task, TaskSet
 
-SPLITS = ("train", "instances", "heldout", "families", "handwritten")
+VALIDATION = ("instances_validation", "heldout", "handwritten_validation")
+TEST = ("instances_test", "families", "handwritten_test")
+SPLITS = ("train", *VALIDATION, *TEST)
+SELECTIONS = {
+    "validation": VALIDATION,
+    "test": TEST,
+    "instances": ("instances_validation", "instances_test"),
+    "handwritten": ("handwritten_validation", "handwritten_test"),
+}
+"""Name of a selection -> the splits it joins."""
 _INSTANCE_SHARE = 0.12
 """Share of the training families' mutants that is kept for `instances`."""
+_VALIDATION_SHARE = 0.4
+"""Share of the families whose instances, or handwritten programs, are for validation."""
 
 
 def load_builtin(
@@ -46,10 +62,10 @@ def load_builtin(
     forms: int | None = None,
     operators: Sequence[str] = (),
 ) -> TaskSet:
-    """Load the set. `limit` is the most tasks of a split (an even selection over the families), `renamed` the share of
-    tasks with drawn names (`handwritten` has none), `families` the number of training families (an even selection;
-    `train` and `instances` shrink, the other splits stay), `forms` the most forms of one, `operators` the kinds of bugs
-    (default: all). Same options, same tasks.
+    """Load the set. `limit` is the most tasks of a split or selection (spread evenly over the families), `renamed` the
+    share of tasks with drawn names (handwritten ones have none), `families` the number of training families (spread
+    evenly; `train` and `instances` shrink, the other splits stay), `forms` the most forms of one, `operators` the kinds
+    of bugs (default: all). Same options, same tasks.
 
     Raises TaskError when the manifest does not belong to the programs.
     """
@@ -71,11 +87,13 @@ def load_builtin(
             continue
         mutant = edit.apply(form["source"])
         split = _split(form, edit)
-        if split in ("train", "instances") and mutant in known:
+        if form["use"] == "train" and mutant in known:
             continue
         known.add(mutant)
         splits[split].append(_task(split, form, edit, mutant, renamed, list(operators)))
-    return TaskSet("builtin", {split: _even(tasks, limit) for split, tasks in splits.items()})
+    kept = {split: _even(tasks, limit) for split, tasks in splits.items()}
+    joined = {name: _even([task for part in parts for task in kept[part]], limit) for name, parts in SELECTIONS.items()}
+    return TaskSet("builtin", kept, joined)
 
 
 @cache
@@ -105,23 +123,31 @@ def _trained_families(count: int | None) -> set[str]:
 
 def _split(form: dict[str, Any], edit: Edit) -> str:
     use: str = form["use"]
-    if use != "train":
-        return use
-    name = f"{form['program']}/{form['form']}/{edit.start}/{edit.new}"
-    share = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32
-    return "instances" if share < _INSTANCE_SHARE else "train"
+    if use == "train":
+        name = f"{form['program']}/{form['form']}/{edit.start}/{edit.new}"
+        if _share(name) >= _INSTANCE_SHARE:
+            return use
+        use = "instances"
+    if use in SELECTIONS:
+        return f"{use}_validation" if _share(form["program"]) < _VALIDATION_SHARE else f"{use}_test"
+    return use
+
+
+def _share(name: str) -> float:
+    """A stable number from 0 to 1 for a name."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32
 
 
 def _task(split: str, form: dict[str, Any], edit: Edit, mutant: str, renamed: float, kinds: list[str]) -> Task:
     # The name must not tell the bug.
     name = hashlib.sha256(f"{form['program']}/{form['form']}/{edit}".encode()).hexdigest()[:8]
     rng = random.Random(name)
-    names = draw_names(form["source"], rng) if split != "handwritten" and rng.random() < renamed else {}
+    names = draw_names(form["source"], rng) if form["use"] != "handwritten" and rng.random() < renamed else {}
     calls: list[JsonValue] = [_renamed_call(call, names) for call in form["calls"]]
     visible: JsonValue = [[calls[number], form["answers"][number]] for number in form["visible"]]
     # Made of our own manifest, which is plain JSON: checking four thousand tasks again would take seconds.
     return Task.model_construct(
-        id=f"{split}/{form['program']}/{form['form']}/{name}",
+        id=f"{split.partition('_')[0]}/{form['program']}/{form['form']}/{name}",
         public={
             "family": form["program"],
             "statement": form["about"],

@@ -126,6 +126,21 @@ def test_task_sets() -> None:
         TaskSet("twice", {"train": [Task(id="a")], "heldout": [Task(id="a")]})
 
 
+def test_selections_join_splits() -> None:
+    one, two = Task(id="a"), Task(id="b")
+    tasks = TaskSet("small", {"train": [one], "heldout": [two]}, {"all": [one, two], "first": [one]})
+    assert tasks.splits == {"train": 1, "heldout": 1}
+    assert tasks.selections == {"all": 2, "first": 1}
+    assert tasks.split("all") == (one, two)
+    assert len(tasks) == len(list(tasks)) == 2
+    with pytest.raises(TaskError, match="no split 'firs'; did you mean 'first'"):
+        tasks.split("firs")
+    with pytest.raises(TaskError, match="'train' is a split"):
+        TaskSet("small", {"train": [one]}, {"train": [one]})
+    with pytest.raises(TaskError, match="'b' of selection 'all' is in no split"):
+        TaskSet("small", {"train": [one]}, {"all": [two]})
+
+
 def test_a_broken_row_names_its_place() -> None:
     assert Task.from_json('{"id": "a", "public": {"n": 1}}', "tasks.jsonl:3") == Task(id="a", public={"n": 1})
     with pytest.raises(TaskError, match=r"tasks\.jsonl:3: not a task: id: Field required"):

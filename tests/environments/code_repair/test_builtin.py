@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from agentgym_rtmc.environments.code_repair import build, builtin
-from agentgym_rtmc.environments.code_repair.builtin import SPLITS, load_builtin
+from agentgym_rtmc.environments.code_repair.builtin import SELECTIONS, SPLITS, TEST, VALIDATION, load_builtin
 from agentgym_rtmc.environments.code_repair.cases import same
 from agentgym_rtmc.environments.code_repair.corpus import Program, load_programs
 from agentgym_rtmc.environments.code_repair.mutations import Edit, find_edits
@@ -58,23 +58,36 @@ def alpha_normal(source):
 def test_size_and_splits():
     assert tuple(TASKS.splits) == SPLITS
     assert TASKS.splits["train"] >= 2000
-    assert all(TASKS.splits[split] >= 200 for split in SPLITS)
+    assert all(TASKS.splits[split] >= 200 for split in TEST)
+    assert all(TASKS.splits[split] >= 100 for split in VALIDATION)
     programs = load_programs()
     assert len(programs) >= 60
     assert {program.topic for program in programs} >= {
         "strings", "numbers", "collections", "dates", "parsing", "graphs", "classes", "recursion", "machines",
     }  # fmt: skip
-    families = {split: {task.public["family"] for task in TASKS.split(split)} for split in SPLITS}
+    families = {split: {task.public["family"] for task in TASKS.split(split)} for split in (*SPLITS, *SELECTIONS)}
     assert families["instances"] <= families["train"] and len(families["instances"]) > 80
     apart = [families[split] for split in ("train", "heldout", "families", "handwritten")]
     assert sum(map(len, apart)) == len(set().union(*apart)) == len(programs)
+
+
+def test_validation_and_test_have_no_program_in_common():
+    kinds = [("instances_validation", "instances_test"), ("heldout", "families")]
+    for validation, test in (*kinds, ("handwritten_validation", "handwritten_test"), ("validation", "test")):
+        ours, theirs = ({task.public["family"] for task in TASKS.split(split)} for split in (validation, test))
+        assert ours and theirs and not ours & theirs, (validation, test)
+    for name, parts in SELECTIONS.items():
+        assert [task.id for task in TASKS.split(name)] == [task.id for part in parts for task in TASKS.split(part)]
+    few = load_builtin(families=30)
+    ids = {task.id: split for split in SPLITS for task in TASKS.split(split)}
+    assert all(ids[task.id] == split for split in SPLITS[1:] for task in few.split(split))
 
 
 def test_loading_is_deterministic_and_takes_options():
     again = load_builtin()
     assert [task.model_dump() for task in again] == [task.model_dump() for task in TASKS]
     few = load_task_set("agentgym_rtmc/CodeRepair-v0", "builtin", limit=50, renamed=0.0)
-    assert set(few.splits.values()) == {50}
+    assert set(few.splits.values()) == set(few.selections.values()) == {50}
     assert len({task.public["family"] for task in few.split("train")}) > 30
     by_id = {task.id: task for task in TASKS}
     assert {task.id for task in few} <= set(by_id)
@@ -94,7 +107,7 @@ def test_tasks_are_plain_data_that_does_not_name_the_bug():
             assert task.private["expected"][place] == value
         assert len(task.public["visible"]) < len(task.private["calls"])
         assert task.public["source"] != task.private["original"]
-        assert 3 <= len(task.private["original"].splitlines()) <= 40
+        assert 5 <= len(task.private["original"].splitlines()) <= 40
 
 
 def test_instances_differ_from_training_up_to_names():
@@ -107,10 +120,10 @@ def test_instances_differ_from_training_up_to_names():
 
 
 def test_ten_kinds_of_bugs_are_in_every_split():
-    for split in SPLITS:
+    for split in ("train", *SELECTIONS, "heldout", "families"):
         kinds = Counter(task.private["operator"] for task in TASKS.split(split))
         assert len(kinds) >= 10, (split, kinds)
-        assert max(kinds.values()) < 0.35 * TASKS.splits[split]
+        assert max(kinds.values()) < 0.35 * len(TASKS.split(split))
 
 
 def test_names_vary_in_generated_splits_only():
