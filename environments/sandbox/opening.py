@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentgym_rtmc.environments.sandbox.base import LOCAL_ISOLATIONS, Sandbox, SandboxSpec
 from agentgym_rtmc.registration import load
 
-_DOCKER = "agentgym_rtmc.environments.sandbox.docker:DockerSandbox"
+_DOCKER = "agentgym_rtmc.environments.sandbox.docker.sandbox:DockerSandbox"
 _LOCAL = "agentgym_rtmc.environments.sandbox.local:LocalSandbox"
 IMPLEMENTATIONS = {"docker": _DOCKER} | dict.fromkeys(LOCAL_ISOLATIONS, _LOCAL)
 """Isolation name to `module:Class`; a class takes the spec. `auto` depends on whether an image is named."""

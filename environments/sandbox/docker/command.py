@@ -1,0 +1,272 @@
+"""Run one command in a container: feed it, collect its output, keep its limits, and leave nothing of it running.
+
+The command runs below a shell of ours (`scripts`), whose last act is to kill whatever the command left. Where that
+shell cannot be trusted to have come so far (it was killed, a limit was passed), a second one is sent in to do it.
+
+Invariants:
+- The clock of a command starts when it does: an engine that is slow to start it takes nothing from the agent's time.
+- The call returns within a second of the deadline, and then every process of the agent's user is dead.
+- An engine that stops answering is a SandboxError after `PATIENCE` seconds, not a hang.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agentgym_rtmc.environments.sandbox.docker import scripts
+from agentgym_rtmc.environments.sandbox.docker.container import Container
+from agentgym_rtmc.environments.sandbox.docker.engine import ContainerGoneError
+from agentgym_rtmc.environments.sandbox.docker.options import AGENT
+from agentgym_rtmc.environments.sandbox.docker.stream import STDERR, STDOUT, Stream
+from agentgym_rtmc.environments.sandbox.watch import Limit
+from agentgym_rtmc.errors import SandboxError
+
+START_PATIENCE = 60.0
+"""Seconds the engine may take to start a command; longer is the machine's fault."""
+PATIENCE = 10.0
+"""Seconds it may take to end one that was killed, or to tell how it ended."""
+_TICK = 0.05
+_LONGEST_WORD = (128 << 10) - 1
+_LONGEST_LINE = (2 << 20) - (64 << 10)
+"""Bytes of one argument and of all together, as Linux limits them (with room for the environment)."""
+
+
+class Sink(Protocol):
+    """Takes the bytes of one stream."""
+
+    total: int
+
+    def feed(self, chunk: bytes) -> None:
+        """Add the next bytes."""
+        ...
+
+
+@dataclass(slots=True)
+class Bytes:
+    """A sink that keeps everything up to a limit."""
+
+    limit: int
+    data: bytearray = field(default_factory=bytearray)
+    total: int = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """See `Sink`."""
+        self.total += len(chunk)
+        self.data += chunk[: max(0, self.limit - len(self.data))]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a command ended."""
+
+    code: int
+    """Its exit code; 128 + n for a death by signal n."""
+    killed_for: str
+    """What `watch` said, `time`, or empty: it ended by itself."""
+    full: Limit | None = None
+    """Whether it left the workspace full, where that was looked for."""
+
+
+class TooLongError(ValueError):
+    """A command line is longer than the kernel takes."""
+
+
+class Commands:
+    """Runs commands in one container, one at a time."""
+
+    def __init__(self, container: Container, workdir: str, look_for_room: bool) -> None:
+        """`look_for_room`: whether to tell when a command leaves the file system of `workdir` full."""
+        self._container = container
+        self._workdir = workdir.encode()
+        self._look_for_room = look_for_room
+        self._failure: SandboxError | None = None
+
+    def run(
+        self,
+        argv: Sequence[bytes],
+        timeout: float,
+        sinks: Sequence[Sink],
+        stdin: bytes | None = None,
+        watch: Callable[[], str | None] = lambda: None,
+    ) -> End:
+        """Run `argv` in the working directory and wait for its end.
+
+        `sinks`: one, for both streams together, or one each. `watch` is asked now and then; what it says is a reason
+        to kill the command. Raises TooLongError, ContainerGoneError, SandboxError.
+        """
+        if max(map(len, argv)) > _LONGEST_WORD or sum(len(word) + 9 for word in argv) > _LONGEST_LINE:
+            raise TooLongError("argument list too long")
+        with self._remembered():
+            return self._run(argv, timeout, sinks, stdin, watch)
+
+    @contextlib.contextmanager
+    def _remembered(self) -> Iterator[None]:
+        """After a failure nobody knows what runs in the container, so nothing else is run in it."""
+        if self._failure is not None:
+            raise SandboxError(f"the sandbox has failed before and is not used again: {self._failure}")
+        self._container.check()
+        try:
+            yield
+        except SandboxError as error:
+            self._failure = error
+            raise
+
+    @property
+    def failed(self) -> bool:
+        """Whether the engine has failed."""
+        return self._failure is not None
+
+    def _run(
+        self,
+        argv: Sequence[bytes],
+        timeout: float,
+        sinks: Sequence[Sink],
+        stdin: bytes | None,
+        watch: Callable[[], str | None],
+    ) -> End:
+        script = scripts.around(merged=len(sinks) == 1, look_for_room=self._look_for_room)
+        words = scripts.shell_words(script, self._workdir, *argv)
+        with self._exec(words, sinks, stdin) as running:
+            try:
+                running.wait_for_start()
+                killed_for = running.wait(timeout, watch)
+                if killed_for:
+                    self._kill(running)
+                running.settle()
+                if killed_for:
+                    return End(137, killed_for)
+                code = running.code()
+            except BaseException:  # such as KeyboardInterrupt
+                try:
+                    self._kill(running)
+                except SandboxError as error:
+                    self._failure = error
+                raise
+        if code > 128:  # it was our shell that was killed, as far as can be told
+            self.sweep()
+            return End(code, "")
+        return End(code, "", running.full)
+
+    def sweep(self) -> None:
+        """Kill whatever the agent's user runs, and empty /tmp."""
+        with self._exec(scripts.SWEEP_WORDS, [Bytes(1000)], None) as sweeping:
+            sweeping.wait_for_start()
+            if sweeping.wait(PATIENCE, lambda: None):
+                raise SandboxError(f"a killed command does not die (container {self._container.id[:12]})")
+
+    def _kill(self, running: _Running) -> None:
+        """Kill until the command's streams close: the first signal may have come before its process did."""
+        give_up = time.monotonic() + PATIENCE
+        while not running.ended:
+            if time.monotonic() > give_up:
+                raise SandboxError(f"a killed command does not end (container {self._container.id[:12]})")
+            self.sweep()
+            running.wait(0.5, lambda: None)
+
+    @contextlib.contextmanager
+    def _exec(self, words: list[str], sinks: Sequence[Sink], stdin: bytes | None) -> Iterator[_Running]:
+        engine = self._container.engine
+        with engine.failures("run a command"):
+            exec_id = str(
+                engine.quick.exec_create(self._container.id, words, stdin=stdin is not None, user=AGENT, workdir="/")[
+                    "Id"
+                ]
+            )
+            connection, early = engine.hijack(f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
+            running = _Running(self._container, exec_id, sinks)
+            try:
+                running.stream = Stream(connection, early, running.feed, stdin)
+                yield running
+            finally:
+                connection.close()
+
+
+class _Running:
+    """A command that the engine has been asked to start."""
+
+    stream: Stream
+
+    def __init__(self, container: Container, exec_id: str, sinks: Sequence[Sink]) -> None:
+        self._container = container
+        self._id = exec_id
+        self._sinks = sinks
+        self._started = False
+        self._noise = bytearray()
+        self._last = b""
+
+    @property
+    def ended(self) -> bool:
+        """Whether its streams are closed."""
+        return self.stream.ended
+
+    def feed(self, kind: int, data: bytes) -> None:
+        """See `stream.Feed`. On standard output, what comes instead of our shell's first byte is the engine's word.
+
+        Nothing can be told from the order in which the two streams come.
+        """
+        if kind == STDOUT and not self._started:
+            if self._noise or not data.startswith(scripts.STARTED):
+                self._noise += data[: 2000 - len(self._noise)]
+                return
+            self._started, data = True, data[1:]
+        if kind == STDOUT:  # our shell's last byte does not belong to the command's output
+            data, self._last = (self._last + data)[:-1], data[-1:] or self._last
+        if not data:
+            return
+        try:
+            self._sinks[-1 if kind == STDERR else 0].feed(data)
+        except OSError as error:
+            raise SandboxError(f"cannot keep a command's output: {error}; free some space") from error
+
+    @property
+    def full(self) -> Limit | None:
+        """What our shell said last, of a command that it outlived."""
+        return scripts.ENDED.get(self._last)
+
+    def settle(self) -> None:
+        """Give the command its last byte where that was not our shell's."""
+        if self._last and self._last not in scripts.ENDED:
+            self._sinks[0].feed(self._last)
+
+    def wait_for_start(self) -> None:
+        """Wait until our shell runs. Raises SandboxError when it does not."""
+        give_up = time.monotonic() + START_PATIENCE
+        while not self._started:
+            if self.stream.ended:
+                told = self._noise.decode(errors="replace").strip() or "it says nothing"
+                self._container.check()
+                raise SandboxError(f"the engine could not start a command: {told}")
+            if time.monotonic() > give_up:
+                raise SandboxError(f"the engine has not started a command in {START_PATIENCE:g} s; it is overloaded")
+            self.stream.move(time.monotonic() + 1)
+
+    def wait(self, timeout: float, watch: Callable[[], str | None]) -> str:
+        """Move bytes until the command has ended, or there is a reason to kill it, which is returned."""
+        deadline = time.monotonic() + timeout
+        while not self.stream.ended:
+            reason = watch()
+            if reason:
+                return reason
+            now = time.monotonic()
+            if now >= deadline:
+                return "time"
+            self.stream.move(min(deadline, now + _TICK))
+        return ""
+
+    def code(self) -> int:
+        """The exit code of a command whose streams are closed; the engine learns it a moment later."""
+        engine = self._container.engine
+        give_up = time.monotonic() + PATIENCE
+        while True:
+            state = engine.quick.exec_inspect(self._id)
+            if not state["Running"] and state["ExitCode"] is not None:
+                return int(state["ExitCode"])
+            if not self._container.alive():
+                raise ContainerGoneError(f"the container {self._container.id[:12]} ended while a command ran in it")
+            if time.monotonic() > give_up:
+                raise SandboxError("the engine does not tell how a command ended")
+            time.sleep(0.002)

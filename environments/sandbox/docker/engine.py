@@ -1,0 +1,169 @@
+"""A container engine: reaching it, saying in typed errors what it refuses, and streams in both directions.
+
+Invariants:
+- The engine is the one of DOCKER_HOST (else the usual socket); nothing is ever pulled here.
+- No call waits for ever: what lasts longer than its limit is a SandboxError.
+- A process has one client per engine, shared by its threads; a forked child makes its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import docker
+import docker.errors
+import docker.utils
+import requests
+import urllib3
+
+from agentgym_rtmc.errors import ImageMissingError, SandboxError, SandboxUnavailableError
+
+QUICK = 20.0
+"""Seconds that the engine may take to answer what costs it milliseconds."""
+SLOW = 300.0
+"""Seconds that it may take to make, start, commit or copy something."""
+_CONNECTIONS = 128
+_FAILURES = (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
+
+_lock = threading.Lock()
+_engines: dict[tuple[int, str], Engine] = {}
+
+
+class ContainerGoneError(SandboxError):
+    """A container was removed or has ended: from outside, by its time to live, or with its engine."""
+
+
+class Engine:
+    """A connection to one engine; all methods may be called from any thread."""
+
+    def __init__(self, address: str) -> None:
+        """`address`: `unix:///path` or `http://host:port`. Raises SandboxUnavailableError when nothing answers."""
+        self.address = address
+        plain = address.startswith("http://") and not os.environ.get("DOCKER_TLS_VERIFY")
+        if not address.startswith("unix://") and not plain:
+            raise SandboxUnavailableError(
+                f"the engine at {address} cannot be used: only unix sockets and plain tcp are supported; forward a "
+                "remote engine's socket, e.g. ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST, and set "
+                "DOCKER_HOST=unix:///tmp/docker.sock"
+            )
+        try:
+            self.slow = docker.APIClient(address, version="auto", timeout=SLOW, max_pool_size=_CONNECTIONS)
+        except _FAILURES as error:
+            raise SandboxUnavailableError(
+                f"no container engine answers at {address} ({_told(error)}); start Docker or podman's service, or set "
+                "DOCKER_HOST to the engine's socket; see `agentgym-rtmc doctor`"
+            ) from error
+        version = self.slow.api_version
+        self.quick = docker.APIClient(address, version=version, timeout=QUICK, max_pool_size=_CONNECTIONS)
+        self.endless = docker.APIClient(address, version=version, timeout=None)
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """What the engine says about itself and its machine; asked once."""
+        with self.failures("ask the engine about itself"):
+            return dict(self.quick.info())
+
+    @contextlib.contextmanager
+    def failures(self, doing: str) -> Iterator[None]:
+        """Turn what the client raises into typed errors. `doing` completes "the engine could not ...".
+
+        ImageMissingError where an image is not there, ContainerGoneError where a container is not, or not any more;
+        SandboxError for everything else.
+        """
+        try:
+            yield
+        except docker.errors.ImageNotFound as error:
+            raise ImageMissingError(f"the engine could not {doing}: {_told(error)}") from error
+        except docker.errors.APIError as error:
+            kind = ContainerGoneError if _is_gone(error) else SandboxError
+            raise kind(f"the engine at {self.address} could not {doing}: {_told(error)}") from error
+        except _FAILURES as error:
+            raise SandboxError(
+                f"the engine at {self.address} could not {doing}: {_told(error)}; "
+                "is it running? `agentgym-rtmc doctor` looks"
+            ) from error
+
+    def image_id(self, image: str) -> str:
+        """The id of an image that is there. Raises ImageMissingError with the command that fetches it."""
+        try:
+            with self.failures(f"find the image {image}"):
+                return str(self.quick.inspect_image(image)["Id"])
+        except ImageMissingError as error:
+            raise ImageMissingError(
+                f"the image {image} is not in the engine at {self.address}; fetch it: agentgym-rtmc prefetch {image}"
+            ) from error
+
+    def hijack(self, path: str, body: dict[str, Any] | None = None) -> tuple[socket.socket, bytes]:
+        """Post to `path` and take over the connection: a socket, and what came on it already.
+
+        Raises OSError when the connection breaks, SandboxError or ContainerGoneError when the engine refuses.
+        """
+        connection = self._connect()
+        try:
+            data = json.dumps(body or {}).encode()
+            head = f"POST /v{self.slow.api_version}{path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\n"
+            head += f"Upgrade: tcp\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+            connection.sendall(head.encode() + data)
+            answer = b""
+            while b"\r\n\r\n" not in answer:
+                part = connection.recv(1 << 16)
+                if not part:
+                    raise ConnectionResetError("the engine closed the connection")
+                answer += part
+            head_bytes, _, rest = answer.partition(b"\r\n\r\n")
+            status = int(head_bytes.split()[1])
+            if status not in (101, 200):
+                kind = ContainerGoneError if status in (404, 409) else SandboxError
+                raise kind(f"the engine at {self.address} refuses a stream: {rest.decode(errors='replace').strip()}")
+            return connection, rest
+        except BaseException:
+            connection.close()
+            raise
+
+    def _connect(self) -> socket.socket:
+        if self.address.startswith("unix://"):
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(QUICK)
+            try:
+                connection.connect(self.address.removeprefix("unix://"))
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+        host, _, port = self.address.partition("://")[2].partition("/")[0].rpartition(":")
+        return socket.create_connection((host.strip("[]"), int(port)), timeout=QUICK)
+
+
+def connect() -> Engine:
+    """The engine of DOCKER_HOST. Raises SandboxUnavailableError when there is none; the next call tries again."""
+    address = docker.utils.parse_host(os.environ.get("DOCKER_HOST") or None).replace("http+unix://", "unix://")
+    key = (os.getpid(), address)
+    with _lock:
+        if key not in _engines:
+            _engines[key] = Engine(address)
+        return _engines[key]
+
+
+def _is_gone(error: docker.errors.APIError) -> bool:
+    told = (error.explanation or "").lower()
+    return error.status_code == 404 or "is not running" in told or "container state improper" in told
+
+
+def _told(error: BaseException) -> str:
+    """The engine's own words, without the client's."""
+    if isinstance(error, docker.errors.APIError) and error.explanation:
+        return str(error.explanation).strip()
+    text = str(error)
+    for cause in (error.__cause__, error.__context__):
+        if isinstance(cause, OSError | urllib3.exceptions.HTTPError | requests.RequestException):
+            return _told(cause)
+    if isinstance(error, requests.Timeout) or "timed out" in text.lower():
+        return "it did not answer in time"
+    return text or type(error).__name__
