@@ -5,7 +5,9 @@ decisive turn one action, fixed for its kind, is right. The policy is a linear s
 fewer than there are kinds, shared by all turns and tasks: credit given to turns that decide nothing does harm.
 Outcome: 1 with probability 0.95 without a mistake, else 0.05; with step rewards 1/D at once for each right decision.
 State key: turn, whether a mistake was made (hidden if aliased), what neutral turns left on record, and a name of the
-episode's own once chance has led it astray. Coarse key: the turn.
+episode's own once chance has led it astray. Coarser keys: turn and whether a mistake was made that shows (at kinds of
+even number; never if aliased), which nobody strays from; then the turn alone.
+Learning: Adam, so that the scale of the advantages does not count.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from agentgym_rtmc.trainer.credit import RolloutTree, estimate
 KINDS, ACTIONS, DIMENSIONS = 16, 3, 12
 TASKS, EPISODES, UPDATES = 4, 8, 60
 GOOD, BAD = 0.95, 0.05
+BETAS = 0.9, 0.95
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ def play(cell: Cell, logits: NDArray[Any], rng: np.random.Generator) -> tuple[Ro
     history = before(np.cumsum(keeps * (1 + action) * rng.integers(1, 1 << 40, cell.turns), axis=1))
     mistaken = before(np.cumsum(wrong, axis=1)) > 0
     astray = before(np.cumsum(rng.random((count, cell.turns)) < cell.stray, axis=1)) > 0
+    shown = before(np.cumsum(wrong & (np.repeat(kinds, EPISODES, axis=0) % 2 == 0), axis=1)) > 0
     own = astray * (1 + np.arange(count))[:, None]
     turn = np.broadcast_to(np.arange(cell.turns), (count, cell.turns))
     key = ((history % (1 << 40)) * 2 + (0 if cell.aliased else mistaken)) * (count + 1) + own
@@ -88,7 +92,7 @@ def play(cell: Cell, logits: NDArray[Any], rng: np.random.Generator) -> tuple[Ro
         rewards.ravel(),
         lengths=np.full(count, cell.turns),
         groups=np.repeat(np.arange(TASKS), EPISODES),
-        coarser=[turn.ravel()],
+        coarser=[(turn * 2 + (0 if cell.aliased else shown)).ravel(), turn.ravel()],
     )
     return tree, kind.ravel(), action.ravel()
 
@@ -111,7 +115,7 @@ def expected_return(cell: Cell, logits: NDArray[Any]) -> float:
 
 
 def learn(cell: Cell, name: str, parameters: dict[str, Any], rate: float, seed: int) -> Curve:
-    """Train by plain gradient ascent on advantages scaled to RMS 1, so that only their direction counts.
+    """Train with Adam at a rate.
 
     The start gives right actions a probability at which about one episode in five succeeds.
     """
@@ -120,18 +124,21 @@ def learn(cell: Cell, name: str, parameters: dict[str, Any], rate: float, seed: 
     start = 1 / ACTIONS if cell.steps else max(1 / ACTIONS, 0.2 ** (1 / cell.decisive))
     offset = np.zeros((2 * KINDS, ACTIONS))
     offset[np.arange(KINDS), np.arange(KINDS) % ACTIONS] = np.log(start * (ACTIONS - 1) / (1 - start))
-    weights = np.zeros((DIMENSIONS, ACTIONS))
+    weights, mean, square = (np.zeros((DIMENSIONS, ACTIONS)) for _ in range(3))
     returns, lonely, scale, memory = [expected_return(cell, offset)], [], [], None
-    for _ in range(UPDATES):
+    for update in range(1, UPDATES + 1):
         logits = offset + features @ weights
         tree, kind, action = play(cell, logits, rng)
         found = estimate(name, tree, memory=memory, **parameters)
         memory = found.memory
-        advantages = found.flat / max(found.rms, 1e-9)
-        gradient = np.zeros_like(logits)
-        np.add.at(gradient, (kind, action), advantages)
-        gradient -= softmax(logits) * np.bincount(kind, advantages, 2 * KINDS)[:, None]
-        weights += rate * features.T @ gradient / tree.step_count
+        by_logit = np.zeros_like(logits)
+        np.add.at(by_logit, (kind, action), found.flat)
+        by_logit -= softmax(logits) * np.bincount(kind, found.flat, 2 * KINDS)[:, None]
+        gradient = features.T @ by_logit / tree.step_count
+        mean = BETAS[0] * mean + (1 - BETAS[0]) * gradient
+        square = BETAS[1] * square + (1 - BETAS[1]) * gradient**2
+        size = np.sqrt(square / (1 - BETAS[1] ** update)) + 1e-8
+        weights += rate * mean / (1 - BETAS[0] ** update) / size
         returns.append(expected_return(cell, offset + features @ weights))
         lonely.append(1 - tree.company_share())
         scale.append(found.rms)

@@ -41,6 +41,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "backoff, q 2": ("backoff", {"gamma": 1.0, "q_strength": 2.0}),
     "backoff, closure": ("backoff", {"gamma": 1.0, "values": "closure"}),
     "backoff, gate": ("backoff", {"gamma": 1.0, "variance_gate": True}),
+    "backoff, closure, gate": ("backoff", {"gamma": 1.0, "values": "closure", "variance_gate": True}),
     "adaptive": ("adaptive", {}),
     "adaptive, ladder": ("adaptive", {"outcome_term": "ladder"}),
 }
@@ -54,7 +55,7 @@ CELLS = (
     Cell(30, 1, 0.01, aliased=True), Cell(12, 4, 0.03, steps=True), Cell(30, 6, 0.02, steps=True),
     Cell(30, 6, 0.2, steps=True),
 )  # fmt: skip
-RATES = (3.0, 10.0, 30.0, 100.0)
+RATES = (0.1, 0.2, 0.4)
 
 
 def accuracy(process: Process, sample: Sample, episodes: int, variant: str, memory: Any) -> dict[str, float]:
@@ -252,7 +253,7 @@ def main() -> None:
     accuracy_rows = accuracies(60_000 if options.full else 6_000)
     variants = LEARNERS if options.full else ["grpo", "rtmc", "tempo_step", "closure", "backoff", "adaptive"]
     cells = CELLS if options.full else (CELLS[2], CELLS[6], CELLS[14])
-    learning_rows = learning(cells, variants, *((3, 12) if options.full else (1, 4)))
+    learning_rows = learning(cells, variants, *((4, 12) if options.full else (1, 4)))
     print("correlation · sign agreement · bias · variance · cosine · cosine of one group; N = 8, nobody strays\n")
     print(accuracy_table(accuracy_rows), end="\n\n")
     for process, stray in (("corridor", 0.0), ("corridor", 0.3), ("aliased", 0.0)):

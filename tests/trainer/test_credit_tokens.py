@@ -152,3 +152,21 @@ def test_one_update_of_the_embedded_model_with_credit_by_tokens(command_line: St
     assert metrics["advantage_rms"] == pytest.approx(np.sqrt(np.mean(np.square(list(found.values())))), rel=1e-5)
     assert metrics["tokens_trained"] == len(found) and metrics["steps"] == 1 and metrics["grad_norm"] > 0
     assert metrics["credit_policy_change"] == pytest.approx(batch.figures["credit_policy_change"])
+
+
+def test_what_an_estimator_remembers_is_resumed(command_line: Start, workplace: Path) -> None:
+    def run(*arguments: str) -> Path:
+        done = command_line("train", *arguments, "--json")
+        assert done.wait() == 0, done.err
+        return workplace / json.loads(done.out)["folder"]
+
+    def credited(folder: Path) -> list[dict[str, float]]:
+        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return [{name: row[name] for name in row if name.startswith(("credit_", "advantage_"))} for row in rows]
+
+    changes = ["tiny.toml", "credit.estimator=adaptive", "evaluation.every=0", "loop.groups=8", "rollout.group_size=8"]
+    whole = credited(run(*changes, "run.name=remembers", "loop.updates=3"))
+    stopped = run(*changes, "run.name=remembers-in-parts", "loop.updates=2")
+    assert credited(run("--resume", str(stopped), "loop.updates=3")) == whole
+    signals = [row["credit_split_signal"] for row in whole]
+    assert signals[0] == 0.0 < signals[2], "from earlier batches only"

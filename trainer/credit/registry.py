@@ -150,7 +150,7 @@ def find_estimator(name: str) -> Estimator:
     if name in _REGISTRY:
         return _REGISTRY[name]
     if ":" not in name:
-        raise CreditError(f"no estimator {name!r}{nearest(name, _REGISTRY)}; or name your own as 'module:function'")
+        raise CreditError(f"no estimator {name!r}{nearest(name, _REGISTRY)} (your own is named as 'module:function')")
     function = load(name)
     if not callable(function):
         raise CreditError(f"{name} is a {type(function).__name__}, not a function (tree, **parameters) -> advantages")

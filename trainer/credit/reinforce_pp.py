@@ -30,6 +30,6 @@ def reinforce_pp(tree: RolloutTree) -> Floats:
     size = weight.sum()
     if size <= 1:
         return np.zeros(tree.step_count)
-    centred -= (weight @ centred) / size
-    variance = (weight @ (centred * centred)) / (size - 1)
+    centred -= (weight * centred).sum() / size
+    variance = (weight * centred * centred).sum() / (size - 1)
     return np.asarray(centred / np.sqrt(variance + VARIANCE_EPSILON))
