@@ -5,6 +5,8 @@ The effect of a command is the file tree after it, the files and lines it disclo
 Invariants:
 - `canonical_command` never raises, is linear in practice (bounded loops are unrolled) and idempotent: its result is
   itself a command, with the same effect when run at the root.
+- A script whose commands change what later ones mean in ways that are not followed (`cd` that may fail, functions,
+  `eval`, variables set in a branch, `$?`) keeps its commands as written, quoted one way.
 - What cannot be parsed is returned as it is, without surrounding white space.
 """
 
@@ -16,8 +18,9 @@ from functools import lru_cache
 from agentgym_rtmc.signatures.shell import parse
 from agentgym_rtmc.signatures.shell_operations import Item, Operation, idle, script_line
 from agentgym_rtmc.signatures.shell_scripts import Interpreter
-from agentgym_rtmc.signatures.shell_text import Line
-from agentgym_rtmc.signatures.shell_words import Place
+from agentgym_rtmc.signatures.shell_text import Line, render
+from agentgym_rtmc.signatures.shell_tree import Sequence
+from agentgym_rtmc.signatures.shell_words import Place, Unfoldable
 
 DEFAULT_ROOT = "/testbed"
 MAX_ROUNDS = 6
@@ -81,12 +84,22 @@ def _read(stripped: str, root: str) -> Reading:
     if tree is None:
         return _unread(stripped)
     place = Place(root=root.rstrip("/") or "/")
-    items = Interpreter().script(tree, place)
+    try:
+        items = Interpreter().script(tree, place)
+    except Unfoldable:
+        return _as_written(tree, root)
     if not items:
         moved = place.directory not in ("", None)
         items = [Item(";", replace(idle(f"cd {place.path_text_of_directory()}"), idle=False) if moved else idle())]
     line = script_line(items)
     return Reading(line.flat(), tuple(_leaves(items)))
+
+
+def _as_written(tree: Sequence, root: str) -> Reading:
+    """A script that cannot be folded: its text in one spelling, and behind what it does by all appearances, itself."""
+    text = render(tree).flat()
+    items = Interpreter().script(tree, Place(root=root.rstrip("/") or "/", strict=False))
+    return Reading(text, (*_leaves(items), Operation("other", Line(text), detail=text)))
 
 
 def _leaves(items: list[Item]) -> list[Operation]:

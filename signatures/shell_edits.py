@@ -157,7 +157,7 @@ def _patch(head: str, words: tuple[Word, ...], place: Place) -> Operation | None
     )
     if options is None or options.has("d"):
         return None
-    kept = [(name, value) for name, value in options.options if name not in ("s", "i", "u", "N", "f")]
+    kept = [(name, value) for name, value in options.options if name not in ("s", "i", "u")]
     source = options.value("i")
     fed = f" < {path_quote(place.path(source))}" if source else ""
     paths = file_operands(options.operands, place) or ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from agentgym_rtmc.signatures.shell_operations import Operation
 from agentgym_rtmc.signatures.shell_search import SEARCHES
 from agentgym_rtmc.signatures.shell_text import Line, quote, word_text
@@ -31,7 +33,7 @@ def git(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
             inner.enter(words[index + 1].literal or ".")
             index += 2
         elif text == "-c" and index + 1 < len(words):
-            if not shape(words[index + 1]).startswith(("color.", "core.pager", "advice.", "pager.", "user.")):
+            if not shape(words[index + 1]).startswith(("color.", "core.pager", "advice.", "pager.")):
                 return None
             index += 2
         else:
@@ -106,7 +108,8 @@ def _show(command: str, words: tuple[Word, ...], place: Place) -> Operation | No
             fixed.append(place.path(literal))
         else:
             revisions.append(quote(literal))
-    if place.directory and not paths and command in ("status", "ls-files", "branch"):
+    here = any(re.search(r":\.\.?/", revision) for revision in revisions)
+    if place.directory and (here or (not paths and command in ("status", "ls-files", "branch"))):
         return None
     pieces = ["git", command, *sorted(o for o in options if o), *revisions]
     pieces += ["--", *sorted(set(paths))] if paths else []
@@ -171,8 +174,8 @@ def _change(command: str, words: tuple[Word, ...], place: Place) -> Operation | 
         pieces.append(place.path_text(word))
         if word.literal is not None:
             fixed.append(place.path(word.literal))
-    if place.directory and not fixed and pathy:
-        return None
+    if place.directory and pathy and (not fixed or command == "apply"):
+        return None  # below a folder, only what lies there is applied
     category = {
         "apply": "modify",
         "rm": "delete",

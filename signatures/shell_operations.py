@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentgym_rtmc.signatures.shell_text import Line, ended, quote, statements
@@ -106,7 +106,8 @@ class Operation:
     `silent` those whose output shows nothing of a file (so where it goes does not matter); `certain` those that
     cannot fail; `idle` those without any effect. `parts` are the operations inside a compound command.
     `raw` is the canonical shell with what only concerns the look of the output (line numbers, order of names), for
-    commands that read that output; None where `line` has it all.
+    commands that read that output; of tests it has the filter behind them, for what asks for its exit status. None
+    where `line` has it all.
     """
 
     category: Category
@@ -123,15 +124,29 @@ class Operation:
 
 
 def viewing(view: View, numbered: bool = False) -> Operation:
-    """Make the operation of a view; `numbered` where the lines are shown with their numbers."""
-    paths = "".join(" " + path_quote(path) for path in view.paths)
-    raw = Line(f"cat -n{paths}") if numbered else None
-    return Operation("view", view.line(), view.paths, view=view, reads=True, raw=raw)
+    """Make the operation of a view; `numbered` where the lines are shown with their numbers.
+
+    In which order files are shown, and how often, only matters to what reads the output: `raw` has it.
+    """
+    distinct = replace(view, paths=tuple(sorted(set(view.paths))))
+    raw = None
+    if numbered:
+        raw = Line("cat -n" + "".join(" " + path_quote(path) for path in view.paths))
+    elif distinct != view:
+        raw = view.line()
+    return Operation("view", distinct.line(), distinct.paths, view=view, reads=True, raw=raw)
 
 
 def idle(text: str = "true") -> Operation:
     """Make an operation without effect."""
     return Operation("say", Line(text), certain=True, idle=True, reads=True)
+
+
+def with_status(operation: Operation) -> Operation:
+    """The operation written so that it ends with the exit status it was given with, for what asks for it."""
+    if operation.category == "test" and operation.raw is not None:
+        return replace(operation, line=operation.raw, raw=None)
+    return operation
 
 
 Handler = Callable[[str, tuple[Word, ...], Place], "Operation | None"]

@@ -131,26 +131,34 @@ def _is_identity(stage: Node) -> bool:
 def _through(current: Operation, stage: Node, place: Place, run: StatementReader, last: bool) -> Operation:
     """One more stage behind an operation."""
     shows = current.reads or current.category in ("test", "execute")
+    # The last stage decides how a pipeline ends, and what only cuts out lines ends well.
+    ends = current.certain if place.pipefail else True
     if _is_identity(stage) and shows:
         numbers = _head(stage) == "nl" or any("n" in shape(word) for word in _words(stage, place)[1:])
-        return replace(current, raw=(current.raw or current.line) + " | cat -n") if numbers else current
+        raw = (current.raw or current.line) + " | cat -n" if numbers else current.raw
+        return replace(current, raw=raw, certain=ends)
     following = _stage(stage, place, run, piped=not last)
     to = streams(stage.redirects) if isinstance(stage, Simple) and not stage.assignments else None
     if to is None or to.out is not None or to.stdin is not None or following.paths:
         return _piped(current, following)
     head, inner = _head(stage), following.view
     if inner == View(()) and shows:
-        return current
+        return replace(current, certain=ends)
     if current.category == "test" and head in _FILTERS and not current.parts:
-        return current
+        if inner is not None:
+            return replace(current, certain=ends)
+        return replace(current, raw=(current.raw or current.line) + " | " + following.line)
     if current.reads and head == "sort" and last and _only_orders(_words(stage, place)[1:]):
-        return current
+        raw = (current.raw or current.line) + " | " + following.line
+        return replace(current, raw=raw, certain=ends)
     view = current.view
     if view is not None and len(view.paths) < 2 and view.tail is None:
         if inner is not None and inner.tail is None:
-            return _numbered(viewing(View(view.paths, within(view.ranges, inner.ranges))), current, following)
+            lines = View(view.paths, within(view.ranges, inner.ranges))
+            return replace(_numbered(viewing(lines), current, following), certain=ends)
         if inner is not None and view.ranges is None:
-            return _numbered(viewing(View(view.paths, tail=inner.tail)), current, following)
+            lines = View(view.paths, tail=inner.tail)
+            return replace(_numbered(viewing(lines), current, following), certain=ends)
         again = _reading(view, current.raw is not None, stage, place, run, last)
         if again is not None:
             return again
@@ -190,6 +198,7 @@ def _reading(
 def _piped(current: Operation, following: Operation) -> Operation:
     # Line numbers do not matter to what only picks lines by their place or counts them.
     by_place = (following.view is not None and current.category != "list") or following.line.text == "wc -l"
+    by_place = by_place and (current.view is None or len(current.view.paths) < 2)  # the order of files does matter
     line = (current.line if by_place or current.raw is None else current.raw) + " | " + following.line
     reads = current.reads and following.reads
     if following.reads or following.category == "execute":

@@ -13,44 +13,54 @@ from agentgym_rtmc.signatures.shell_words import Place, expand_braces, quote_pat
 
 @dataclass
 class Streams:
-    """Where a command's streams go. Outputs: None = shown, "null", or a word (a file); `append` as for `>>`."""
+    """Where a command's streams go. Outputs: None = shown, "null", or a word (a file); `append` as for `>>`.
+
+    `err` "out": wherever the output goes. `crossed`: shown alike, but not on the stream a pipe takes (`>&2`,
+    `2>&1 > f`). `odd`: in another way than this can say.
+    """
 
     stdin: Redirect | None = None
     out: Word | str | None = None
     append: bool = False
     err: Word | str | None = None
     err_append: bool = False
+    crossed: bool = False
+    odd: bool = False
     others: tuple[Redirect, ...] = ()
 
 
 def streams(redirects: tuple[Redirect, ...]) -> Streams:
-    """Read redirections from left to right, as the shell does. `err` "out" means: wherever the output goes."""
+    """Read redirections from left to right, as the shell does."""
     found = Streams()
     for redirect in redirects:
         operator, fd, target = redirect.operator, redirect.fd, redirect.target
+        literal = target.literal if target is not None else None
         if operator in ("<", "<<", "<<<") and fd in (None, 0):
+            found.odd = found.odd or found.stdin is not None
             found.stdin = redirect
-        elif operator in ("&>", "&>>") or (operator == ">&" and fd is None and not _is_number(target)):
-            found.out = found.err = _file(target)
-            found.append = operator == "&>>"
-            found.err = "out"
+        elif operator in ("&>", "&>>") or (operator == ">&" and fd is None and not (literal or "").isdigit()):
+            found.odd = found.odd or isinstance(found.out, Word) or isinstance(found.err, Word)
+            found.out, found.append, found.err = _file(target), operator == "&>>", "out"
         elif operator in (">", ">>", ">|") and fd in (None, 1):
-            if found.err == "out" and found.out is None:
-                found.err = None  # `2>&1 > f` leaves stderr where the output was
+            found.odd = found.odd or isinstance(found.out, Word)  # the first file is made all the same
+            if found.err == "out":  # `2>&1 > f` leaves stderr where the output was
+                found.crossed, found.err = True, found.out
             found.out, found.append = _file(target), operator == ">>"
+            found.crossed = found.crossed or literal in ("/dev/stderr", "/dev/tty")
         elif operator in (">", ">>", ">|") and fd == 2:
+            found.odd = found.odd or isinstance(found.err, Word)
             found.err, found.err_append = _file(target), operator == ">>"
-        elif operator == ">&" and fd == 2 and target is not None and target.literal == "1":
+            found.crossed = found.crossed or literal == "/dev/stdout"
+        elif operator == ">&" and fd == 2 and literal == "1":
+            found.odd = found.odd or isinstance(found.err, Word)
             found.err = "out"
-        elif operator == ">&" and fd in (None, 1) and target is not None and target.literal == "2":
-            continue
+        elif operator == ">&" and fd in (None, 1) and literal == "2":
+            found.odd = found.odd or isinstance(found.out, Word) or isinstance(found.err, Word)
+            if found.err != "out":
+                found.out, found.crossed = ("null" if found.err == "null" else None), True
         else:
             found.others = (*found.others, redirect)
     return found
-
-
-def _is_number(word: Word | None) -> bool:
-    return word is not None and (word.literal or "").isdigit()
 
 
 def _file(word: Word | None) -> Word | str | None:
@@ -66,11 +76,18 @@ def redirected(operation: Operation, redirects: tuple[Redirect, ...], place: Pla
     `piped`: its output goes into a pipe, so that `2>&1` decides what the next command sees.
     """
     to = streams(redirects)
+    if to.odd or to.others or (to.crossed and piped):
+        return _as_given(operation, redirects, to, place)
     result = operation
     if to.stdin is not None:
         result = _with_input(result, to.stdin, place)
     if isinstance(to.out, Word):
-        errors = " 2>&1" if to.err == "out" and not result.silent and not result.reads else ""
+        shown = not result.silent and not (result.reads and result.certain)
+        errors = " 2>&1" if to.err == "out" and shown else ""
+        if isinstance(to.err, Word):
+            errors = _to_file(to.err, to.err_append, place)
+        elif to.err == "null" and shown and not result.reads:
+            errors = " 2> /dev/null"
         return _into_file(result, to.out, to.append, errors, place)
     if to.out == "null":
         if result.certain and result.reads:
@@ -85,12 +102,28 @@ def redirected(operation: Operation, redirects: tuple[Redirect, ...], place: Pla
     if to.err == "null" and not (result.reads or result.silent or result.line.text.startswith("pytest")):
         result = replace(result, line=result.line + " 2> /dev/null")
     elif isinstance(to.err, Word):
-        operator = "2>>" if to.err_append else "2>"
-        target = quote_path(place.path_word(put_in(to.err, place)))
-        result = replace(result, line=result.line + f" {operator} {target}", reads=False, view=None)
-    for other in to.others:
-        result = replace(result, line=result.line + " " + redirect_line(other), view=None)
+        line = result.line + _to_file(to.err, to.err_append, place)
+        result = replace(result, line=line, reads=False, certain=False, idle=False, view=None)
     return result
+
+
+def _to_file(target: Word, append: bool, place: Place) -> str:
+    return f" {'2>>' if append else '2>'} {quote_path(place.path_word(put_in(target, place)))}"
+
+
+def _as_given(operation: Operation, redirects: tuple[Redirect, ...], to: Streams, place: Place) -> Operation:
+    """The operation with redirections that only their own text says."""
+    line = operation.raw or operation.line
+    for redirect in redirects:
+        if redirect.target is not None and redirect.operator not in ("<<<", ">&", "<&"):
+            redirect = replace(redirect, target=place.path_word(put_in(redirect.target, place)))
+        line = line + " " + redirect_line(redirect)
+    files = [word for word in (to.out, to.err) if isinstance(word, Word) and word.literal is not None]
+    paths = tuple(sorted({*operation.paths, *(place.path(word.literal or "") for word in files)}))
+    return replace(
+        operation, line=line, paths=paths, detail=line.flat(), view=None, reads=operation.reads and not files,
+        certain=False, idle=False, silent=False, parts=(), raw=None,
+    )  # fmt: skip
 
 
 def put_in(word: Word, place: Place) -> Word:

@@ -20,6 +20,7 @@ from agentgym_rtmc.signatures.shell_operations import (
     script_line,
     union,
     viewing,
+    with_status,
 )
 from agentgym_rtmc.signatures.shell_pipes import read_pipeline
 from agentgym_rtmc.signatures.shell_redirects import redirected
@@ -29,6 +30,9 @@ from agentgym_rtmc.signatures.shell_words import Place, expand_braces
 
 MAX_UNROLLED = 50
 MAX_ITEMS = 2000
+_ASSIGNS = re.compile(r"assign (\w+)$")
+_STATUS = re.compile(r"\$(?:\?|\{(?:\?|PIPESTATUS)|_\b)")
+"""Expansions that see how the command before ended, or what its last word was."""
 
 
 class Interpreter:
@@ -36,25 +40,48 @@ class Interpreter:
 
     def script(self, node: tree.Sequence, place: Place) -> list[Item]:
         """Read a whole script."""
-        return _without_unused_assignments(self.sequence(node, place))
+        items = _without_unused_assignments(self.sequence(node, place))
+        text = script_line(items).flat()
+        several = len(items) > 1
+        if (
+            (several and _STATUS.search(text))
+            or (place.nounset and "$" in text)
+            or (place.pipefail and several and "|" in text.replace("||", ""))
+        ):
+            place.refuse()
+        return items
 
     def sequence(self, node: tree.Node, place: Place) -> list[Item]:
         """Read statements in order."""
         if not isinstance(node, tree.Sequence):
             return self.statement(node, place)
         parts: list[tuple[bool, list[Item]]] = []
+        guarded, place.unsure = place.unsure, False  # whatever may have failed before: here it has not
         count = 0
         for child, background in zip(node.items, node.background, strict=True):
             checked = place.errexit
+            if place.unsure or place.lost:
+                if self._is_idle(child, place):
+                    continue
+                place.refuse()
             part = self.statement(child, place.copy() if background else place)
             if background:
                 part = [replace(_grouped(part), background=True)]
                 place.jobs = True
+            if checked and part:
+                _check_errexit(child, part, place)
+            if checked and isinstance(child, tree.Simple):
+                place.unsure = False  # had it failed, nothing would follow
             parts.append((checked, part))
             count += len(part)
             if count > MAX_ITEMS:
+                place.refuse()
                 break
+        place.unsure = place.unsure or guarded
         return _tidy(_joined(parts))
+
+    def _is_idle(self, node: tree.Node, place: Place) -> bool:
+        return all(item.operation.idle for item in self.statement(node, replace(place.copy(), strict=False)))
 
     def statement(self, node: tree.Node, place: Place) -> list[Item]:
         """Read one statement; its first item's joint is `;`."""
@@ -66,6 +93,10 @@ class Interpreter:
             return [Item(";", read_pipeline(node, place, self.statement))]
         if isinstance(node, tree.Group):
             items = self.sequence(node.body, place.copy() if node.subshell else place)
+            if node.subshell:
+                items = _without_unused_assignments(items)
+                if any(_ASSIGNS.match(item.operation.detail) for item in items):
+                    place.refuse()
             return self._redirected(items, node.redirects, place)
         if isinstance(node, tree.For):
             return self._for(node, place)
@@ -91,12 +122,18 @@ class Interpreter:
         if all(item.operation.idle for item in items):
             items = []
         for operator, part in node.rest:
-            before = place.copy()
+            before = replace(place.copy(), unsure=place.unsure, lost=place.lost)
             added = self.statement(part, place)
-            if operator == "||" and certain:
+            if operator == "||" and certain and not place.unsure:
                 place.become(before)
                 continue
             nothing = all(item.operation.idle for item in added)
+            if not nothing and (before.lost or (before.unsure and operator == "||")):
+                place.refuse()
+            if (operator == "||" or not certain) and place.differs(before):
+                if operator == "||":
+                    place.refuse()
+                place.unsure = True
             if nothing:
                 certain = certain or operator == "||"
                 continue
@@ -121,15 +158,15 @@ class Interpreter:
         loops = _has_loop_control(node.body)
         if node.redirects or loops or len(values) > MAX_UNROLLED or any(value is None for value in values):
             return self._compound(node, place)
-        saved = place.variables.get(node.variable)
         items: list[Item] = []
         for value in values:
+            if place.lost or (place.unsure and items):
+                place.refuse()
             place.variables[node.variable] = value or ""
             items += self.sequence(node.body, place)
             if len(items) > MAX_ITEMS:
+                place.refuse()
                 break
-        if saved is not None:
-            place.variables[node.variable] = saved
         name = re.escape(node.variable)
         if any(re.search(rf"\$(?:{name}\b|\{{[#!]?{name}\b)", item.operation.line.flat()) for item in items):
             place.variables.pop(node.variable, None)
@@ -141,9 +178,24 @@ class Interpreter:
         parts: list[Operation] = []
 
         def inner(part: tree.Node) -> Line:
-            items = self.sequence(part, place.copy()) or [Item(";", idle())]
+            inside = place.copy()
+            items = self.sequence(part, inside) or [Item(";", idle())]
+            if inside.differs(place.copy()):
+                place.refuse()  # whether it happened is known to nobody
+            if id(part) in asked:
+                last = items[-1].operation
+                if last.certain and not last.idle:
+                    place.refuse()
+                items = [*items[:-1], replace(items[-1], operation=with_status(last))]
             parts.extend(item.operation for item in items)
             return script_line(items)
+
+        # The parts whose exit status is asked for.
+        asked = {id(condition) for condition, _ in node.branches} if isinstance(node, tree.If) else set()
+        if isinstance(node, tree.While):
+            asked = {id(node.condition)}
+        if isinstance(node, tree.Not):
+            asked = {id(node.node)}
 
         redirects: tuple[tree.Redirect, ...] = ()
         if isinstance(node, tree.If | tree.While | tree.For):
@@ -155,28 +207,31 @@ class Interpreter:
             line = Line("! ") + inner(node.node)
         elif isinstance(node, tree.Verbatim):
             line, redirects = Line(node.text), node.redirects
+            place.lost = place.lost or not node.text.startswith("[[")
         else:
-            line = render(node)
+            line, place.lost = render(node), True  # a function
         if place.directory and not isinstance(node, tree.If | tree.While | tree.For | tree.Not):
             line = Line(f"( cd {place.path_text_of_directory()} && ") + line + " )"
         operation = combine(parts, line)
         return [Item(";", redirected(operation, redirects, place) if redirects else operation)]
 
 
+def _check_errexit(child: tree.Node, part: list[Item], place: Place) -> None:
+    """Give up under `set -e` where a statement may fail without ending the script, or end it from within."""
+    certain = all(item.operation.certain for item in part)
+    plain = isinstance(child, tree.Simple | tree.Pipeline) and len(part) == 1 and not part[0].background
+    if not (certain or plain):
+        place.refuse()
+
+
 def _joined(parts: list[tuple[bool, list[Item]]]) -> list[Item]:
-    """Put statements together; those read under `set -e` are joined by `&&` where that says the same."""
-    parts = [one for checked, part in parts for one in _split(checked, part)]
-    plain = all(len(part) == 1 and not part[0].background for checked, part in parts if checked)
+    """Put statements together; those read under `set -e` are joined by `&&`."""
     items: list[Item] = []
-    marked = False
     for checked, part in parts:
-        if checked and not plain and not marked:
-            items.append(Item(";", Operation("other", Line("set -e"), detail="set -e")))
-            marked = True
-        part = [i for i in part if not (plain and checked and i.operation.idle)]
+        part = [i for i in part if not (checked and i.operation.idle)]
         if not part:
             continue
-        if checked and plain and items and not items[-1].background and not items[-1].operation.certain:
+        if checked and items and not items[-1].background and not items[-1].operation.certain:
             part = [replace(part[0], joint="&&"), *part[1:]]
         items.extend(part)
     return items
@@ -185,13 +240,6 @@ def _joined(parts: list[tuple[bool, list[Item]]]) -> list[Item]:
 def _grouped(items: list[Item]) -> Item:
     """Make one item of a statement list."""
     return as_one(_tidy(items))
-
-
-def _split(checked: bool, part: list[Item]) -> list[tuple[bool, list[Item]]]:
-    """Statements that only stand one after the other are statements of their own."""
-    if all(item.joint == ";" for item in part):
-        return [(checked, [item]) for item in part]
-    return [(checked, part)]
 
 
 def _mark_certain(items: list[Item], certain: bool) -> list[Item]:
@@ -264,7 +312,7 @@ def _without_unused_assignments(items: list[Item]) -> list[Item]:
     """Drop assignments whose values were put in wherever they are used."""
     kept: list[Item] = []
     for index, item in enumerate(items):
-        name = re.fullmatch(r"assign (\w+)", item.operation.detail)
+        name = _ASSIGNS.match(item.operation.detail)
         if name is not None:
             use = re.compile(
                 rf"\$(?:{name.group(1)}\b|\{{[#!]?{name.group(1)}\b)|\b(?:eval|source|export|declare|local)\b"

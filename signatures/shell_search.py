@@ -73,7 +73,7 @@ def _grep(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     in_git = head == "git grep"
     # A number by itself is a context: grep -3 = grep -C 3.
     options = read_options(words, "efmABCd", _GREP_VALUED, GREP_LONG)
-    if options is None or options.has("f", "--exclude-from", "--open-files-in-pager", "O"):
+    if options is None or options.has("f", "--exclude-from", "--open-files-in-pager", "O", "--and", "--or", "--not"):
         return None
     dialect = {"egrep": "E", "fgrep": "F"}.get(head, "G")
     patterns: list[str] = []
@@ -176,6 +176,9 @@ def _find(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     tests: list[str] = []
     bounds: list[str] = []
     effects = False
+    # Where something else is done than printing, and between alternatives, printing has its place.
+    grouped = any(t in _FIND_EFFECTS | {"-o", "-or", ",", "-prune", "-quit", "-print0", "-ls", "-printf"} for t in
+                  map(shape, words))  # fmt: skip
     while index < len(words):
         word = words[index]
         text = shape(word)
@@ -184,7 +187,7 @@ def _find(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
             bounds.append(f"{text} {word_text(words[index + 1])}")
             index += 2
             continue
-        if text in ("-print", "-a", "-and") and not any(t in ("-o", "-or", "-prune") for t in map(shape, words)):
+        if text in ("-a", "-and", "-print") and not grouped and (text != "-print" or index == len(words) - 1):
             index += 1
             continue
         spelled = {"-not": "!", "-or": "-o"}.get(text)

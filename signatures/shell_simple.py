@@ -6,21 +6,19 @@ import re
 from dataclasses import replace
 
 from agentgym_rtmc.signatures.shell import parse
+from agentgym_rtmc.signatures.shell_builtins import assigned, builtin
 from agentgym_rtmc.signatures.shell_content import fixed_output
 from agentgym_rtmc.signatures.shell_edits import CHANGES
 from agentgym_rtmc.signatures.shell_git import git
 from agentgym_rtmc.signatures.shell_operations import Handler, Item, Operation, ScriptReader, View, as_one, idle
-from agentgym_rtmc.signatures.shell_redirects import fixed_input, redirected, streams, writing
+from agentgym_rtmc.signatures.shell_redirects import fixed_input, put_in, redirected, streams, writing
 from agentgym_rtmc.signatures.shell_runs import PYTHON, RUNS, python, python_code, runner
 from agentgym_rtmc.signatures.shell_search import SEARCHES
-from agentgym_rtmc.signatures.shell_text import Line, quote, word_text
-from agentgym_rtmc.signatures.shell_tree import Part, Redirect, Sequence, Simple, Word, text_word
+from agentgym_rtmc.signatures.shell_text import Line, quote, render, word_text
+from agentgym_rtmc.signatures.shell_tree import Part, Redirect, Sequence, Simple, Word, simple_commands, text_word
 from agentgym_rtmc.signatures.shell_views import VIEWS
 from agentgym_rtmc.signatures.shell_words import Place, argument, expand_braces, merge, read_options, shape
 
-_IDLE = {"true", ":", "pwd", "clear", "date", "whoami", "hostname"}
-_WAITING = {"sleep", "wait"}
-_SUBMITTING = re.compile(r"COMPLETE_TASK_AND_SUBMIT|MINI_SWE_AGENT_FINAL_OUTPUT")
 _WITHOUT_EFFECT = {"PAGER", "GIT_PAGER", "TERM", "NO_COLOR", "LESS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE",
                    "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_PROGRESS_BAR", "PYTHONIOENCODING", "FORCE_COLOR"}  # fmt: skip
 _SHELLS = {"bash", "sh"}
@@ -36,7 +34,7 @@ def read_simple(node: Simple, place: Place, run: ScriptReader) -> list[Item]:
     words, assignments = unwrapped(words, assignments)
     command = replace(node, words=words, assignments=assignments)
     if not words:
-        return _assigned(command, place)
+        return assigned(command, place)
     head = words[0].literal
     if head is None:
         return [Item(";", _other(command, place))]
@@ -44,18 +42,13 @@ def read_simple(node: Simple, place: Place, run: ScriptReader) -> list[Item]:
     # Another interpreter may stand in another folder; the plain tools are the same everywhere.
     if folder in _BINARIES and not name.startswith(("python", "pip", "pytest")):
         head = name or head
-    builtin = _builtin(head, words[1:], node, place)
-    if builtin is not None:
-        return [Item(";", operation) for operation in builtin]
+    done = builtin(head, words[1:], node, place)
+    if done is not None:
+        return [Item(";", operation) for operation in done]
     if head in _SHELLS:
-        inner = _inner_script(words[1:], node, place)
+        inner = _inner_script(head, words[1:], node, place)
         if inner is not None and not assignments:
-            items = run(inner, place.copy())
-            if not any(r.operator not in ("<<", "<<<") for r in node.redirects):
-                return items
-            one = as_one(items)
-            outer = tuple(r for r in node.redirects if r.operator not in ("<<", "<<<"))
-            return [replace(one, operation=redirected(one.operation, outer, place))]
+            return _run_inside(inner, node.redirects, place, run)
     return [Item(";", simple_operation(head, command, place))]
 
 
@@ -64,6 +57,9 @@ def simple_operation(head: str, command: Simple, place: Place, piped: bool = Fal
     words, redirects, plain = command.words, command.redirects, not command.assignments
     to = streams(redirects)
     content = fixed_output(head, words[1:], to.stdin, place)
+    strange = to.odd or bool(to.others) or isinstance(to.err, Word) or (to.crossed and piped)
+    if strange and content is not None:
+        return _other(command, place, piped)
     if content is not None and plain:
         if isinstance(to.out, Word):
             return writing(content, to.out, to.append, place)
@@ -131,27 +127,31 @@ def _handled(head: str, words: tuple[Word, ...], place: Place) -> Operation | No
 def _other(command: Simple, place: Place, piped: bool = False) -> Operation:
     """A command no handler knows: quotes, paths and redirections are put in order, the rest is kept."""
     words, assignments, redirects = command.words, command.assignments, command.redirects
-    here = place.directory == ""
+    if place.directory != "":
+        return _elsewhere(command, place)
     texts = [word_text(words[0], head=True)]
     head = words[0].literal
-    if head is not None and "/" in head and here:
+    if head is not None and "/" in head:
         path = place.path(head)
         texts = [quote(path if "/" in path else f"./{path}")]
-    texts += [argument(word, place) if here else word_text(word) for word in words[1:]]
-    fixed = tuple(
-        place.path(w.literal) for w in words[1:] if here and w.literal and re.fullmatch(r"[\w./-]+\.\w+", w.literal)
-    )
+    texts += [argument(word, place) for word in words[1:]]
+    fixed = tuple(place.path(w.literal) for w in words[1:] if w.literal and re.fullmatch(r"[\w./-]+\.\w+", w.literal))
     operation = Operation("execute", Line(" ".join(texts)), fixed, detail=" ".join(texts))
     operation = _with_environment(operation, assignments, place)
-    if here:
-        return redirected(operation, redirects, place, piped)
-    inner = place.copy()
-    inner.directory = ""
-    inner.root = "/"  # paths of redirections stay relative to the directory
-    operation = redirected(operation, redirects, inner, piped)
-    if place.directory is None:
-        return operation
-    return replace(operation, line=Line(f"( cd {place.path_text_of_directory()} && ") + operation.line + " )")
+    return redirected(operation, redirects, place, piped)
+
+
+def _elsewhere(command: Simple, place: Place) -> Operation:
+    """A command that no handler knows, run in another directory: all of it stays as it is."""
+    given = {name: text_word(value) for name, value in place.exported.items()} | dict(command.assignments)
+    kept = tuple((name, given[name]) for name in sorted(given) if name not in _WITHOUT_EFFECT)
+    redirects = tuple(replace(r, target=put_in(r.target, place)) if r.target else r for r in command.redirects)
+    line = render(replace(command, assignments=kept, redirects=redirects))
+    out = streams(redirects).out
+    written = (place.path(out.literal),) if isinstance(out, Word) and out.literal is not None else ()
+    if place.directory is not None:
+        line = Line(f"( cd {place.path_text_of_directory()} && ") + line + " )"
+    return Operation("execute", line, written, detail=line.flat())
 
 
 def _with_environment(operation: Operation, assignments: tuple[tuple[str, Word], ...], place: Place) -> Operation:
@@ -167,31 +167,6 @@ def _with_environment(operation: Operation, assignments: tuple[tuple[str, Word],
     return replace(operation, line=Line(prefix + " ") + operation.line)
 
 
-def _assigned(node: Simple, place: Place) -> list[Item]:
-    operations: list[Operation] = []
-    for name, value in node.assignments:
-        literal = value.literal
-        if literal is not None and not node.redirects:
-            place.variables[name] = literal
-            if name in place.exported:
-                place.exported[name] = literal
-            line = Line(f"{name}={word_text(value)}")
-            operations.append(Operation("other", line, detail=f"assign {name}", reads=False, certain=True))
-        else:
-            place.variables.pop(name, None)
-            operations.append(Operation("other", Line(f"{name}={word_text(value)}"), detail=f"compute {name}"))
-    if not node.assignments:
-        return [Item(";", _only_redirects(node.redirects, place))]
-    return [Item(";", operation) for operation in operations]
-
-
-def _only_redirects(redirects: tuple[Redirect, ...], place: Place) -> Operation:
-    to = streams(redirects)
-    if isinstance(to.out, Word):
-        return writing("", to.out, to.append, place)
-    return idle()
-
-
 def unwrapped(
     words: tuple[Word, ...], assignments: tuple[tuple[str, Word], ...]
 ) -> tuple[tuple[Word, ...], tuple[tuple[str, Word], ...]]:
@@ -202,7 +177,7 @@ def unwrapped(
         plain = not following.startswith("-")
         # A short time limit may well be met, a long one is a precaution.
         limited = head == "timeout" and re.fullmatch(r"[6-9]\ds?|\d{3,}s?|\d+[mh]", following) is not None
-        if head in ("time", "nohup", "exec", "builtin", "command") and plain:
+        if head in ("time", "nohup", "builtin", "command") and plain:
             words = words[1:]
         elif len(words) > 2 and (limited or (head == "stdbuf" and not plain)):
             words = words[2:]
@@ -218,78 +193,41 @@ def unwrapped(
     return words, assignments
 
 
-def _builtin(head: str, words: tuple[Word, ...], node: Simple, place: Place) -> list[Operation] | None:
-    """Commands of the shell itself; None if this is none of them."""
-    if head in _IDLE and not any(r.operator != "<" and isinstance(streams((r,)).out, Word) for r in node.redirects):
-        return [] if not node.assignments else [idle()]
-    if head in _WAITING and not node.redirects and not place.jobs:
-        return []
-    if head in ("cd", "pushd", "popd"):
-        target = words[0].literal if words else "~"
-        if head == "popd":
-            target = "-"
-        place.enter(target if target is not None else "~")
-        if target is None or place.directory is None:
-            return [Operation("other", Line(" ".join(["cd", *map(word_text, words)])), detail="cd", certain=False)]
-        return []
-    if head == "set":
-        texts = [shape(w) for w in words]
-        if any(re.fullmatch(r"-[a-z]*e[a-z]*", t) for t in texts) or ("-o" in texts and "errexit" in texts):
-            place.errexit = True
-        if any(re.fullmatch(r"\+[a-z]*e[a-z]*", t) for t in texts):
-            place.errexit = False
-        return [] if all(re.fullmatch(r"[-+][a-z]+|errexit|pipefail|nounset|xtrace", t) for t in texts) else None
-    if head == "export":
-        return _export(words, place)
-    if head == "unset":
-        for word in words:
-            place.variables.pop(word.literal or "", None)
-            place.exported.pop(word.literal or "", None)
-        return [Operation("other", Line(" ".join(["unset", *map(word_text, words)])), detail="unset")]
-    if head in ("echo", "printf") and not any(isinstance(streams((r,)).out, Word) for r in node.redirects):
-        if words and _SUBMITTING.search(words[0].literal or ""):
-            return [Operation("finish", Line(" ".join([head, *map(word_text, words)])), certain=True)]
-        if all(_harmless(word) for word in words):
-            return []
-        operation = Operation("say", Line(" ".join([head, *map(word_text, words)])), reads=True, certain=True)
-        return [redirected(operation, node.redirects, place)]
-    return None
+_LEAVING = {"exit", "return", "exec", "set", "trap", "eval", "source", ".", "kill", "shift"}
+_NOT_IN_SH = re.compile(
+    r"\[\[|<<<|&>|>&\s*[^\s\d-]|\{[^}\s]*(?:,|\.\.)|\$'|\(\(|\bsource\b|\|&|pipefail|\bfunction\b|<\(|=~|\\|\becho\s+-"
+)
 
 
-def _harmless(word: Word) -> bool:
-    """Whether printing the word shows nothing that was not known."""
-    return all(
-        part.kind == "text"
-        or (part.kind == "expand" and part.script is None and re.fullmatch(r"\$(?:[?$#!]|\{\?\})", part.text))
-        for part in word.parts
-    )
-
-
-def _export(words: tuple[Word, ...], place: Place) -> list[Operation] | None:
-    for word in words:
-        text = word.literal
-        if text is None:
-            return [Operation("other", Line(" ".join(["export", *map(word_text, words)])), detail="export")]
-        name, equals, value = text.partition("=")
-        if not re.fullmatch(r"\w+", name):
-            return None
-        if equals:
-            place.exported[name] = place.variables[name] = value
-        elif name in place.variables:
-            place.exported[name] = place.variables[name]
-    return []
-
-
-def _inner_script(words: tuple[Word, ...], node: Simple, place: Place) -> Sequence | None:
-    """The script of `bash -c '…'` or of a here-document for the shell."""
+def _inner_script(head: str, words: tuple[Word, ...], node: Simple, place: Place) -> Sequence | None:
+    """The script of `bash -c '…'` or of a here-document for the shell, where it could as well stand outside."""
     options = read_options(words, "", permute=False)
     if options is None:
         return None
-    if options.has("c") and options.only("c", "l", "e", "i", "x", "u") and not options.has("e"):
-        if len(options.operands) != 1 or options.operands[0].literal is None:
-            return None
-        return parse(options.operands[0].literal)
-    if not options.operands and options.only("s", "l"):
+    text: str | None = None
+    if options.has("c") and options.only("c", "l", "i", "x"):
+        text = options.operands[0].literal if len(options.operands) == 1 else None
+    elif not options.operands and options.only("s", "l"):
         text = fixed_input(streams(node.redirects).stdin, place)
-        return None if text is None else parse(text)
-    return None
+    if text is None or (head == "sh" and _NOT_IN_SH.search(text)):
+        return None
+    script = parse(text)
+    leaves = script is None or any(c.words and c.words[0].literal in _LEAVING for c in simple_commands(script))
+    return None if leaves else script
+
+
+def _run_inside(script: Sequence, redirects: tuple[Redirect, ...], place: Place, run: ScriptReader) -> list[Item]:
+    """A script of its own shell: it knows exported variables only, and leaves none behind."""
+    inner = place.copy()
+    inner.variables = dict(inner.exported)
+    inner.errexit = inner.pipefail = inner.nounset = False
+    if place.variables.keys() - place.exported.keys() and "$" in render(script).flat():
+        place.refuse()  # what is not exported is not known inside
+    items = run(script, inner)
+    if any(item.operation.detail.startswith("assign ") for item in items):
+        place.refuse()
+    outer = tuple(r for r in redirects if r.operator not in ("<<", "<<<"))
+    if not outer:
+        return items
+    one = as_one(items)
+    return [replace(one, operation=redirected(one.operation, outer, place))]

@@ -11,11 +11,11 @@ from agentgym_rtmc.signatures.shell_words import Options, Place, read_options
 
 
 def file_operands(words: tuple[Word, ...], place: Place) -> tuple[str, ...] | None:
-    """Normalised operands (`-` is standard input and dropped), or None where one is not fixed text."""
+    """Normalised operands, none for standard input (`-`). None: one is not fixed text, or `-` is one of several."""
     paths: list[str] = []
     for word in words:
         literal = word.literal
-        if literal is None:
+        if literal is None or (literal == "-" and len(words) > 1):
             return None
         if literal != "-":
             paths.append(place.path(literal))
@@ -26,7 +26,7 @@ def _plain(options: Options | None, place: Place, allowed: str, numbered: bool =
     if options is None or not options.only(*allowed):
         return None
     paths = file_operands(options.operands, place)
-    return None if paths is None else viewing(View(tuple(sorted(set(paths)))), numbered)
+    return None if paths is None else viewing(View(paths), numbered)
 
 
 _CAT_LONG = {"--number": "n", "--number-nonblank": "b", "--show-all": "A", "--show-ends": "E", "--show-tabs": "T",
@@ -54,16 +54,17 @@ def _pager(head: str, words: tuple[Word, ...], place: Place) -> Operation | None
 
 
 def _head(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
-    options = read_options(
-        _old_count(words), "nc", ("--lines", "--bytes"), {"--lines": "n", "--bytes": "c", "--quiet": "q"}
-    )
+    first = words[0].literal if words else None
+    if first is not None and re.fullmatch(r"-\d+", first):
+        words = (text_word("-n"), text_word(first[1:]), *words[1:])
+    options = read_options(words, "nc", ("--lines", "--bytes"), {"--lines": "n", "--bytes": "c", "--quiet": "q"})
     if options is None or not options.only("n", "q"):
         return None
     count = options.value("n") or "10"
     paths = file_operands(options.operands, place)
     if paths is None or not re.fullmatch(r"\d+", count) or int(count) == 0:
         return None
-    return viewing(View(tuple(sorted(set(paths))), ((1, int(count)),)))
+    return viewing(View(paths, ((1, int(count)),)))
 
 
 def _tail(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
@@ -75,7 +76,6 @@ def _tail(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     paths = file_operands(options.operands, place)
     if paths is None:
         return None
-    paths = tuple(sorted(set(paths)))
     if re.fullmatch(r"\+\d+", count):
         first = max(1, int(count[1:]))
         return viewing(View(paths, None if first == 1 else ((first, None),)))
@@ -85,8 +85,8 @@ def _tail(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
 
 
 def _old_count(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """Spell `-20` and `+20` as `-n 20` and `-n +20`."""
-    if words and (match := re.fullmatch(r"-(\d+)|(\+\d+)", words[0].literal or "")):
+    """Spell `-20` and `+20` as `-n 20` and `-n +20`; with several files that is no option of `tail`."""
+    if words and len(words) < 3 and (match := re.fullmatch(r"-(\d+)|(\+\d+)", words[0].literal or "")):
         return (text_word("-n"), text_word(match.group(1) or match.group(2)), *words[1:])
     return words
 

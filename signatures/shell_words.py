@@ -16,26 +16,49 @@ from agentgym_rtmc.signatures.shell_text import quote, word_text
 from agentgym_rtmc.signatures.shell_tree import Part, Sequence, Simple, Word, text_word
 
 
+class Unfoldable(Exception):  # noqa: N818 - control flow between the files of the parser, never seen outside
+    """A script does something whose effect on what follows is not followed; it has to stay as it is written."""
+
+
 @dataclass
 class Place:
-    """The shell's surroundings at a command. `directory` is relative to the root ("" = the root) or absolute."""
+    """The shell's surroundings at a command. `directory` is relative to the root ("" = the root) or absolute.
+
+    `unsure`: something before (a `cd`, an assignment) may have failed or not have run, so that only what `&&` joins to
+    it can be read; `lost`: nothing after it can be. Reading on raises Unfoldable, unless `strict` is off.
+    """
 
     root: str = "/testbed"
     directory: str | None = ""
     variables: dict[str, str] = field(default_factory=dict)
     exported: dict[str, str] = field(default_factory=dict)
-    previous: str | None = ""
+    previous: str | None = None
+    stack: tuple[str | None, ...] = ()
     errexit: bool = False
+    pipefail: bool = False
+    nounset: bool = False
     jobs: bool = False
+    unsure: bool = False
+    lost: bool = False
+    strict: bool = True
 
     def copy(self) -> Place:
         """Copy, for a subshell."""
-        return replace(self, variables=dict(self.variables), exported=dict(self.exported))
+        variables, exported = dict(self.variables), dict(self.exported)
+        return replace(self, variables=variables, exported=exported, unsure=False, lost=False)
 
     def become(self, other: Place) -> None:
         """Take over everything of another place."""
-        self.directory, self.previous, self.errexit = other.directory, other.previous, other.errexit
-        self.variables, self.exported = other.variables, other.exported
+        vars(self).update(vars(other))
+
+    def differs(self, other: Place) -> bool:
+        """Whether commands would be read in another way here than there."""
+        return any(getattr(self, name) != getattr(other, name) for name in _READING)
+
+    def refuse(self) -> None:
+        """Give up folding the script."""
+        if self.strict:
+            raise Unfoldable
 
     def path_text_of_directory(self) -> str:
         """The directory as canonical text."""
@@ -62,7 +85,7 @@ class Place:
         return absolute
 
     def enter(self, target: str) -> None:
-        """Change the directory as `cd` does."""
+        """Change the directory as `cd` does; that it is there is sure of few directories only."""
         old = self.directory
         if target == "-":
             self.directory = self.previous
@@ -72,6 +95,9 @@ class Place:
             path = self.path(target)
             self.directory = "" if path == "." else path
         self.previous = old
+        there = self.directory in ("", "/", "/tmp") or self.directory == old
+        if not there and not (self.directory and f"{old}/".startswith(f"{self.directory}/")):
+            self.unsure = True
 
     def expand(self, word: Word) -> Word:
         """Put in the values of variables that the same script set, and of `$PWD` and `$(pwd)`."""
@@ -131,6 +157,10 @@ class Place:
         return merge([first, *rest])
 
 
+_READING = ("directory", "variables", "exported", "previous", "stack", "errexit", "pipefail", "nounset", "unsure",
+            "lost")  # fmt: skip
+
+
 def merge(parts: Iterable[Part]) -> Word:
     """Join neighbouring text parts and drop empty ones."""
     out: list[Part] = []
@@ -161,7 +191,7 @@ def shape(word: Word) -> str:
     return "".join(part.text for part in word.parts)
 
 
-_BRACES = re.compile(r"\{(-?\d+)\.\.(-?\d+)\}")
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?|([A-Za-z])\.\.([A-Za-z])")
 
 
 def expand_braces(word: Word) -> list[Word]:
@@ -169,32 +199,58 @@ def expand_braces(word: Word) -> list[Word]:
     if all(part.kind != "glob" for part in word.parts):
         return [word]
     parts = list(word.parts)
+    unread = False
     for index, part in enumerate(parts):
-        if part.kind != "glob":
+        if part.kind != "glob" or not part.text.startswith("{"):
             continue
-        numbers = _BRACES.fullmatch(part.text)
-        if numbers:
-            low, high = int(numbers.group(1)), int(numbers.group(2))
-            if abs(high - low) >= 100:
-                continue
-            step = 1 if high >= low else -1
-            choices = [[Part("text", str(n))] for n in range(low, high + step, step)]
-            return _spread(parts[:index], choices, parts[index + 1 :])
-        if part.text != "{":
-            continue
-        closing = _closing(parts, index)
+        closing = index if part.text != "{" else _closing(parts, index)
         if closing is None:
             continue
-        alternatives = _alternatives(parts[index + 1 : closing])
-        if 1 < len(alternatives) <= 100:
-            return _spread(parts[:index], alternatives, parts[closing + 1 :])
+        inside = [Part("text", part.text[1:-1])] if closing == index else parts[index + 1 : closing]
+        choices = _alternatives(inside)
+        ranged = len(choices) == 1 and len(inside) == 1 and ".." in inside[0].text
+        if ranged:
+            choices = [[Part("text", text)] for text in _range(inside[0].text)]
+            unread = unread or not choices
+        if 1 - ranged < len(choices) <= 100:
+            return _spread(parts[:index], choices, parts[closing + 1 :])
+    if unread:
+        return [word]
     plain = [Part("text", p.text) if p.kind == "glob" and p.text in ("{", "}") else p for p in parts]
     return [merge(_tilde(plain))]
 
 
+def _range(text: str) -> list[str]:
+    """The words of `1..3`, `01..10..2` or `a..c`; none where there are too many, or it is no range."""
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        return []
+    low, high, step, first, last = found.groups()
+    if first is not None:
+        if first.isupper() != last.isupper():
+            return []
+        ends = (ord(first), ord(last))
+    else:
+        ends = (int(low), int(high))
+    stride = abs(int(step or 1)) or 1
+    numbers = range(ends[0], ends[1] + 1, stride) if ends[0] <= ends[1] else range(ends[0], ends[1] - 1, -stride)
+    if len(numbers) > 100:
+        return []
+    if first is not None:
+        return [chr(number) for number in numbers]
+    padded = any(re.match(r"-?0\d", end) for end in (low, high))
+    width = max(len(low), len(high)) if padded else 0
+    return [f"{number:0{width}d}" for number in numbers]
+
+
 def _tilde(parts: list[Part]) -> list[Part]:
+    """Brackets that enclose nothing and a `~` within a word are text."""
+    opening = next((i for i, p in enumerate(parts) if p.kind == "glob" and p.text == "["), None)
+    closed = opening is not None and any(p.kind == "glob" and p.text == "]" for p in parts[opening + 2 :])
     return [
-        Part("text", p.text) if p.kind == "glob" and (p.text in "[]" or (p.text == "~" and i > 0)) else p
+        Part("text", p.text)
+        if p.kind == "glob" and ((p.text in ("[", "]") and not closed) or (p.text == "~" and i > 0))
+        else p
         for i, p in enumerate(parts)
     ]
 
