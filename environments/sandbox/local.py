@@ -19,6 +19,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,6 +27,7 @@ from typing import Self
 from agentgym_rtmc.environments.sandbox import bubblewrap, folders, process, tree, unshare, watch
 from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, Backend
 from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec, relative_parts
+from agentgym_rtmc.environments.sandbox.cgroups import Cgroup
 from agentgym_rtmc.environments.sandbox.conclusion import as_argv
 from agentgym_rtmc.environments.sandbox.folders import machine_failures
 from agentgym_rtmc.environments.sandbox.output import KeptOutputs
@@ -116,9 +118,12 @@ class LocalSandbox:
         *,
         backend: type[Backend] | None = None,
         make_workspace: Callable[[SandboxSpec, Path], Workspace] = new_workspace,
+        brief: bool = False,
     ) -> None:
-        """Make a workspace. `backend` overrides the choice that `spec.isolation` makes; `make_workspace` makes it at
-        an empty folder.
+        """Make a workspace. `backend` overrides the choice that `spec.isolation` makes.
+
+        `make_workspace` makes it at an empty folder. `brief`: most commands take a few milliseconds only, so they get
+        into a control group no sooner than the watchdog first looks; they have its limits alone until then.
 
         Raises SandboxUnavailableError where this machine cannot isolate, ConfigError for an impossible spec.
         """
@@ -138,6 +143,7 @@ class LocalSandbox:
                 place.mkdir(mode=0o755)
                 self._workspace = make_workspace(self._spec, place)
             try:
+                self._cgroup = Cgroup(self._spec, self._spec.disk_bytes if self._workspace.limited else 0)
                 with machine_failures("prepare isolation"):
                     self._backend = backend(self._spec, root, self._folder, place)
             except BaseException:
@@ -146,6 +152,8 @@ class LocalSandbox:
         except BaseException:
             folders.remove_tree(self._folder)
             raise
+        self._late = brief
+        self._enter = [] if brief else [word.encode() for word in self._cgroup.enter]
         self._private_scratch = backend is not Plain
         self._outputs = KeptOutputs(self._spec.kept_output_bytes)
         self._closed = False
@@ -199,8 +207,9 @@ class LocalSandbox:
                 meter = self._workspace.meter()
             except tree.TreeRefusedError as error:
                 return ExecResult(stdout="", stderr="", code=137, out_of_disk=True, note=f"refused: {error}")
-            watchdog = watch.Watchdog(spec, meter, self._private_scratch)
+            watchdog = watch.Watchdog(spec, meter, self._private_scratch, self._cgroup, self._late)
             launch = self._backend.launch(words)
+            launch = replace(launch, argv=[*self._enter, *launch.argv])
             try:
                 seconds = spec.timeout if timeout is None else timeout
                 return process.run(launch, watchdog, seconds, spec.output_bytes, stdin, merge, outputs.begin())
@@ -231,7 +240,10 @@ class LocalSandbox:
             self._check_open()
             mine = self._workspace
             return LocalSandbox(
-                self._spec, backend=type(self._backend), make_workspace=lambda spec, place: mine.fork(place)
+                self._spec,
+                backend=type(self._backend),
+                make_workspace=lambda spec, place: mine.fork(place),
+                brief=self._late,
             )
 
     def alive(self) -> bool:
@@ -245,6 +257,7 @@ class LocalSandbox:
                 self._closed = True
                 self._backend.close()
                 self._workspace.close()
+                self._cgroup.close()
                 self._outputs.close()
                 folders.remove_tree(self._folder)
 

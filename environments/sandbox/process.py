@@ -142,6 +142,7 @@ class _Run:
         deadline = time.monotonic() + timeout
         self._loop(deadline)
         self._drain()
+        self._reason = self._reason or self._watchdog.killed() or ""
         over = self._watchdog.disk.end() if not self._reason else None
         return self._result(timeout, over)
 

@@ -21,6 +21,7 @@ from typing import Literal, Protocol
 
 from agentgym_rtmc.environments.sandbox import folders
 from agentgym_rtmc.environments.sandbox.base import SandboxSpec
+from agentgym_rtmc.environments.sandbox.cgroups import Cgroup
 
 FIRST_LOOK = 0.03
 """Seconds after a command's start at which it is first measured."""
@@ -175,11 +176,16 @@ def _scratch_bytes(pid: int, size: int) -> int:
 class Watchdog:
     """Tells which limit of `spec` a command has passed."""
 
-    def __init__(self, spec: SandboxSpec, disk: DiskMeter, scratch: bool) -> None:
-        """`scratch`: its /tmp and /dev/shm are private."""
+    def __init__(
+        self, spec: SandboxSpec, disk: DiskMeter, scratch: bool, group: Cgroup | None = None, late: bool = False
+    ) -> None:
+        """`scratch`: its /tmp and /dev/shm are private; `group`: where its processes are, or, if `late`, are to be."""
         self.spec = spec
         self.disk = disk
         self._scratch = scratch
+        self._group = group
+        self._late = late
+        self._killed_before = group.oom_kills() if group is not None else 0
         self.next_look = time.monotonic() + FIRST_LOOK
         """`time.monotonic()` at which `look` wants to be called again."""
 
@@ -187,10 +193,16 @@ class Watchdog:
         """Measure everything below process `pid` and the workspace; return the first limit passed."""
         started = time.monotonic()
         try:
-            return self._processes(pid) or self.disk.look()
+            if self._late and self._group is not None:
+                self._group.adopt(lambda: [pid, *descendants(pid)])
+            return self.killed() or self._processes(pid) or self.disk.look()
         finally:
             now = time.monotonic()
             self.next_look = now + max(FIRST_LOOK, 10 * (now - started))
+
+    def killed(self) -> Limit | None:
+        """The limit for which the kernel killed something of the command itself."""
+        return "memory" if self._group is not None and self._group.oom_kills() > self._killed_before else None
 
     def _processes(self, pid: int) -> Limit | None:
         pids = descendants(pid)

@@ -28,7 +28,7 @@ class Bench:
 
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
-        self.sandbox = LocalSandbox(spec)
+        self.sandbox = LocalSandbox(spec, brief=True)
         self.holds: Snapshot | None = None
         """What is on disk; None while that is not certain, or for a new and empty workspace."""
 
