@@ -17,6 +17,7 @@ EXTRAS: dict[str, str] = {
     "pyarrow": "parquet",
     "vllm": "vllm",
     "docker": "docker",
+    "tenacity": "docker",
     "swebench": "swebench",
     "datasets": "swebench",
     "huggingface_hub": "swebench",
