@@ -150,7 +150,7 @@ def _ours_to_arrange(hierarchy: _Hierarchy) -> bool:
 
 def _hierarchies() -> dict[str, _Hierarchy]:
     """Controller (and `cgroup.procs` for the one of version 2) to its hierarchy."""
-    paths = {}
+    paths: dict[str, str] = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, names, path = line.split(":", 2)
         paths |= dict.fromkeys(names.split(",") if names else ["version 2"], path)

@@ -51,8 +51,12 @@ def run_folder() -> Path:
         return _mine[1]
 
 
+def _parent_of_run_folders() -> Path:
+    return Path(tempfile.gettempdir()) / f"agentgym-rtmc-{os.geteuid()}"
+
+
 def _make_run_folder() -> Path:
-    parent = Path(tempfile.gettempdir()) / f"agentgym-rtmc-{os.geteuid()}"
+    parent = _parent_of_run_folders()
     try:
         folder = _make_locked_folder(parent)
     except OSError as error:
@@ -70,7 +74,9 @@ def _make_locked_folder(parent: Path) -> Path:
             raise SandboxError(f"{parent} is not a folder of this user; remove it or set TMPDIR to another place")
         # The last process to end removes the parent, maybe at this very moment; then we make it again.
         with contextlib.suppress(FileNotFoundError), _locked(parent):
-            _remove_stale(parent)
+            for stale in filter(_is_stale, parent.iterdir()):
+                with contextlib.suppress(SandboxError):  # `agentgym-rtmc clean` tells about it
+                    remove_tree(stale)
             folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
             lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)  # held until this process ends, whichever way
@@ -94,9 +100,18 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _remove_stale(parent: Path) -> None:
-    for folder in parent.iterdir():
-        if _is_stale(folder):
+def stale_run_folders() -> list[Path]:
+    """Run folders of this user, in this temporary folder, whose process is dead."""
+    parent = _parent_of_run_folders()
+    with contextlib.suppress(FileNotFoundError), _locked(parent):
+        return [folder for folder in sorted(parent.iterdir()) if _is_stale(folder)]
+    return []
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove a run folder, if it is still there and stale."""
+    with contextlib.suppress(FileNotFoundError), _locked(folder.parent):
+        if folder.is_dir() and _is_stale(folder):
             remove_tree(folder)
 
 

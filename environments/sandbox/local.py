@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from agentgym_rtmc.environments.sandbox import bubblewrap, folders, process, tree, unshare, watch
+from agentgym_rtmc.environments.sandbox import bubblewrap, folders, leftovers, process, tree, unshare, watch
 from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, Backend
 from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec, relative_parts
 from agentgym_rtmc.environments.sandbox.cgroups import Cgroup
@@ -135,6 +135,7 @@ class LocalSandbox:
         else:
             root = self._spec.root or ensure_root()
         self._lock = threading.Lock()
+        leftovers.remove_once()
         with machine_failures("make a workspace"):
             self._folder = folders.new_folder("sandbox")
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 MARK = "AGENTGYM_RTMC_RUN"
@@ -19,8 +20,12 @@ _FORM = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)")
 
 def me() -> str:
     """The name of this process: `user-namespace-number-start`."""
-    pid = os.getpid()
-    return f"{os.geteuid()}-{_namespace()}-{pid}-{_start(pid)}"
+    return _name(os.getpid(), os.geteuid())
+
+
+@cache
+def _name(pid: int, user: int) -> str:
+    return f"{user}-{_namespace()}-{pid}-{_start(pid)}"
 
 
 def is_dead(name: str) -> bool:

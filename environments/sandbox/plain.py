@@ -42,7 +42,7 @@ class Plain:
 
     def launch(self, argv: list[bytes]) -> Launch:
         """See `Backend`."""
-        return Launch(argv=[*self._before, *argv], env=self._env, cwd=self._workspace, namespaced=False)
+        return Launch(argv=[*self._before, *argv], env=self._env, cwd=self._workspace, namespaced=False, marked=False)
 
     def close(self) -> None:
         """See `Backend`."""

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentgym_rtmc.environments.sandbox import owner
 from agentgym_rtmc.environments.sandbox.base import ExecResult
 from agentgym_rtmc.environments.sandbox.conclusion import FLOOD_BYTES, conclude, spill
 from agentgym_rtmc.environments.sandbox.output import HeadTail, Kept
@@ -42,6 +43,8 @@ class Launch:
     """Descriptors the command line names; closed here once the command has started."""
     namespaced: bool = True
     """Whether the command has a process namespace of its own, which dies as a whole with its first process."""
+    marked: bool = True
+    """Whether the programs that set the sandbox up may carry the owner's mark, which the command must not see."""
     started: Callable[[], bool] = lambda: True
     """Asked once, after the end: whether the agent's command was really started, or the back end failed before."""
 
@@ -63,7 +66,7 @@ def run(
     try:
         process = subprocess.Popen(
             launch.argv,
-            env=launch.env,
+            env=launch.env | ({owner.MARK: owner.me()} if launch.marked else {}),
             cwd=launch.cwd,
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
