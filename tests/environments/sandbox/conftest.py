@@ -30,29 +30,48 @@ def isolation(request: pytest.FixtureRequest, root_folder: Path) -> str:
     return str(request.param)
 
 
-def maker(kind: str, isolation: str) -> Iterator[MakeSandbox]:
-    """Yields a function that makes sandboxes of one kind on one back end and closes them at the end."""
+def maker(kind: str, request: pytest.FixtureRequest) -> Iterator[MakeSandbox]:
+    """Yields a function that makes sandboxes of one kind, such as `local bubblewrap`, and closes them at the end."""
+    implementation, way = kind.split()
+    fields: dict[str, object] = {"timeout": 10.0}
+    if implementation == "docker":
+        fields |= {"isolation": "docker", "image": request.getfixturevalue("image")}
+    else:
+        reason = local.why_not(way, request.getfixturevalue("root_folder"))
+        if reason:
+            pytest.skip(f"{way} does not work here: {reason}")
+        fields["isolation"] = way
     with ExitStack() as stack:
 
-        def build(**fields: object) -> Sandbox:
-            spec = SandboxSpec.model_validate({"isolation": isolation, "timeout": 10.0, **fields})
-            if kind == "local":
+        def build(**more: object) -> Sandbox:
+            spec = SandboxSpec.model_validate(fields | more)
+            if implementation == "local":
                 return stack.enter_context(local.LocalSandbox(spec))
-            return stack.enter_context(snapshot.SnapshotSandbox(spec, memo=False))
+            if implementation == "snapshot":
+                return stack.enter_context(snapshot.SnapshotSandbox(spec, memo=False))
+            from agentgym_rtmc.environments.sandbox.docker.sandbox import DockerSandbox
+
+            how = "overlay" if way == "overlay" else "copy"
+            return stack.enter_context(DockerSandbox(spec, how=how))
 
         yield build
 
 
-@pytest.fixture(params=["local", "snapshot"])
-def make(request: pytest.FixtureRequest, isolation: str) -> Iterator[MakeSandbox]:
-    """Makes sandboxes of both kinds; keyword arguments go to the spec."""
-    yield from maker(request.param, isolation)
+LOCAL = [f"local {name}" for name in BACKENDS]
+SNAPSHOT = [f"snapshot {name}" for name in BACKENDS]
+DOCKER = ["docker overlay", "docker copy"]
 
 
-@pytest.fixture
-def make_local(isolation: str) -> Iterator[MakeSandbox]:
-    """Makes sandboxes of the local kind, where what runs inside is the same for both."""
-    yield from maker("local", isolation)
+@pytest.fixture(params=[*LOCAL, *SNAPSHOT, *DOCKER])
+def make(request: pytest.FixtureRequest) -> Iterator[MakeSandbox]:
+    """Makes sandboxes of every kind; keyword arguments go to the spec."""
+    yield from maker(request.param, request)
+
+
+@pytest.fixture(params=[*LOCAL, *DOCKER])
+def make_local(request: pytest.FixtureRequest) -> Iterator[MakeSandbox]:
+    """Makes sandboxes of every kind but those whose inside is the same as another's."""
+    yield from maker(request.param, request)
 
 
 @pytest.fixture
