@@ -1,14 +1,15 @@
 """How good credit is: against exact advantages, and by how fast a small policy learns from it.
 
     python benchmarks/credit_quality.py                    # a quick look, under a minute
-    python benchmarks/credit_quality.py --full --out docs  # the tables and pictures of docs/credit.md, about 10 minutes
+    python benchmarks/credit_quality.py --full --out docs  # the tables and pictures of docs/credit.md, about 15 minutes
 
 Accuracy, on the processes of `agentgym_rtmc.trainer.credit.processes` (gamma = 1): correlation and sign agreement of
 the advantages with the true ones over steps; bias (root mean square over state-action pairs of the mean error) and
 variance (mean within a pair), after scaling each estimator by the one factor that fits the truth best, relative to the
 mean square of the truth; cosine of the gradient averaged over all groups with the true one, and of a single group's.
+`gae` gets a critic that knows the mean return-to-go of each key in an earlier batch; `tempo` sees episodes as tokens.
 Learning, on `credit_learning.py`: area of the curve above its start relative to grpo's, the rate tuned per estimator
-and cell on seeds of their own, 12 further seeds paired, 95 % interval by bootstrap over seeds.
+and cell on 4 seeds of its own, 24 further seeds paired, 95 % interval by bootstrap over seeds.
 """
 
 from __future__ import annotations
@@ -23,18 +24,23 @@ import numpy as np
 from credit_learning import Cell, learn
 from numpy.typing import NDArray
 
-from agentgym_rtmc.trainer.credit import estimate
+from agentgym_rtmc.trainer.credit import RolloutTree, estimate
 from agentgym_rtmc.trainer.credit.processes import PROCESSES, Process, Sample
+from agentgym_rtmc.trainer.credit.returns import returns_to_go
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo", {}),
+    "dr_grpo": ("dr_grpo", {}),
+    "rloo": ("rloo", {}),
     "reinforce_pp": ("reinforce_pp", {}),
+    "gae": ("gae", {"gamma": 1.0}),
     "gigpo": ("gigpo", {"gamma": 1.0}),
     "rtmc, no prior": ("rtmc", {"gamma": 1.0, "prior_strength": 0.0}),
     "rtmc": ("rtmc", {"gamma": 1.0}),
     "rtmc, gamma .99": ("rtmc", {}),
     "rtmc, n0 = 8": ("rtmc", {"gamma": 1.0, "prior_strength": 8.0}),
     "rtmc, leave one out": ("rtmc", {"gamma": 1.0, "leave_one_out": True}),
+    "tempo": ("tempo", {}),
     "tempo_step": ("tempo_step", {}),
     "closure": ("closure", {}),
     "backoff": ("backoff", {"gamma": 1.0}),
@@ -45,7 +51,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "adaptive": ("adaptive", {}),
     "adaptive, ladder": ("adaptive", {"outcome_term": "ladder"}),
 }
-LEARNERS = [name for name in VARIANTS if name not in ("reinforce_pp", "rtmc, gamma .99", "backoff, gate")]
+NO_LEARNERS = ("dr_grpo", "rloo", "reinforce_pp", "gae", "tempo", "rtmc, gamma .99", "backoff, gate")
+LEARNERS = [name for name in VARIANTS if name not in NO_LEARNERS]
 SIZES = (2, 4, 8, 16, 32, 64)
 STRAYS = (0.0, 0.1, 0.3)
 CELLS = (
@@ -58,11 +65,36 @@ CELLS = (
 RATES = (0.1, 0.2, 0.4)
 
 
-def accuracy(process: Process, sample: Sample, episodes: int, variant: str, memory: Any) -> dict[str, float]:
+def credited(process: Process, sample: Sample, earlier: Sample, variant: str) -> NDArray[Any]:
+    """Advantages of all steps. Shape: (steps,). `earlier` is what the critic and the memory know."""
+    name, parameters = VARIANTS[variant]
+    if name == "tempo":
+        return np.concatenate(estimate(name, as_tokens(sample), **parameters).sampled())
+    if name == "gae":
+        keys, gains = process.keys[earlier.state], returns_to_go(earlier.tree, 1.0)
+        met = np.bincount(keys, minlength=len(process.keys))
+        critic = np.bincount(keys, gains, len(process.keys)) / np.maximum(met, 1)
+        parameters = {**parameters, "values": sample.tree.split(critic[process.keys[sample.state]])}
+    memory = estimate("adaptive", earlier.tree).memory
+    return estimate(name, sample.tree, memory=memory, **parameters).flat
+
+
+def as_tokens(sample: Sample) -> RolloutTree:
+    """Each step as two tokens: the state, observed, and the action, sampled."""
+    tree = sample.tree
+    tokens = np.stack([2 + tree.state.ids, sample.action], axis=1)
+    return RolloutTree.from_tokens(
+        [part.ravel() for part in tree.split(tokens)],
+        [np.tile([False, True], length) for length in tree.lengths],
+        tree.episode_returns,
+        groups=tree.group.tolist(),
+    )
+
+
+def accuracy(process: Process, sample: Sample, earlier: Sample, episodes: int, variant: str) -> dict[str, float]:
     """One row: how the estimates of many groups compare with the truth."""
     truth = process.truth()
-    name, parameters = VARIANTS[variant]
-    values = estimate(name, sample.tree, memory=memory, **parameters).flat
+    values = credited(process, sample, earlier, variant)
     true = truth.advantage[sample.state, sample.action]
     scale = float(values @ true / max(values @ values, 1e-12))
     pair = sample.state * 2 + sample.action
@@ -112,11 +144,9 @@ def accuracies(steps: int) -> list[dict[str, Any]]:
             for episodes in SIZES:
                 rng = np.random.default_rng(episodes)
                 groups = max(40, int(steps / length / episodes))
-                sample = process.sample(rng, groups, episodes, stray)
-                memory = estimate("adaptive", sample.tree).memory
-                sample = process.sample(rng, groups, episodes, stray)
+                earlier, sample = (process.sample(rng, groups, episodes, stray) for _ in range(2))
                 for variant in VARIANTS:
-                    row = accuracy(process, sample, episodes, variant, memory)
+                    row = accuracy(process, sample, earlier, episodes, variant)
                     rows.append({"process": label, "stray": stray, "estimator": variant, **row})
     return rows
 
@@ -150,32 +180,20 @@ def interval(areas: NDArray[Any], base: NDArray[Any]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def accuracy_table(rows: list[dict[str, Any]], episodes: int = 8) -> str:
-    """Markdown: processes side by side, without straying, at one group size."""
-    names = list(dict.fromkeys(row["process"] for row in rows))
-    lines = ["| estimator | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+def accuracy_table(rows: list[dict[str, Any]], column: str, title: str = "") -> str:
+    """Markdown: all measures of every estimator, one column for each value of `column`."""
+    values = list(dict.fromkeys(row[column] for row in rows))
+    lines = ["| estimator | " + " | ".join(f"{title}{value:g}" if title else value for value in values) + " |"]
+    lines.append("|---|" + "---|" * len(values))
     for variant in dict.fromkeys(row["estimator"] for row in rows):
-        cells = []
-        for process in names:
-            (row,) = (
-                r for r in rows
-                if (r["process"], r["estimator"], r["stray"], r["episodes"]) == (process, variant, 0.0, episodes)
-            )  # fmt: skip
-            cells.append(
-                f"{row['correlation']:.2f} · {row['sign']:.0%} · {row['bias']:.2f} · {row['variance']:.2f} · "
-                f"{row['cosine']:.2f} · {row['cosine of one group']:.2f}"
-            )
+        cells = [
+            f"{row['correlation']:.2f} · {row['sign']:.0%} · {row['bias']:.2f} · {row['variance']:.2f} · "
+            f"{row['cosine']:.2f} · {row['cosine of one group']:.2f}"
+            for value in values
+            for row in rows
+            if (row["estimator"], row[column]) == (variant, value)
+        ]
         lines.append(f"| {variant} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def size_table(rows: list[dict[str, Any]], measure: str, process: str, stray: float) -> str:
-    """Markdown: one measure against group size."""
-    lines = ["| estimator | " + " | ".join(f"N = {n}" for n in SIZES) + " |", "|---|" + "---|" * len(SIZES)]
-    chosen = [row for row in rows if row["process"] == process and row["stray"] == stray]
-    for variant in dict.fromkeys(row["estimator"] for row in chosen):
-        values = [f"{row[measure]:.2f}" for row in chosen if row["estimator"] == variant]
-        lines.append(f"| {variant} | " + " | ".join(values) + " |")
     return "\n".join(lines)
 
 
@@ -253,12 +271,15 @@ def main() -> None:
     accuracy_rows = accuracies(60_000 if options.full else 6_000)
     variants = LEARNERS if options.full else ["grpo", "rtmc", "tempo_step", "closure", "backoff", "adaptive"]
     cells = CELLS if options.full else (CELLS[2], CELLS[6], CELLS[14])
-    learning_rows = learning(cells, variants, *((4, 12) if options.full else (1, 4)))
-    print("correlation · sign agreement · bias · variance · cosine · cosine of one group; N = 8, nobody strays\n")
-    print(accuracy_table(accuracy_rows), end="\n\n")
+    learning_rows = learning(cells, variants, *((4, 24) if options.full else (1, 4)))
+    print("correlation · sign agreement · bias · variance · cosine · cosine of one group\n")
+    print("N = 8, nobody strays\n")
+    chosen = [row for row in accuracy_rows if (row["stray"], row["episodes"]) == (0.0, 8)]
+    print(accuracy_table(chosen, "process"), end="\n\n")
     for process, stray in (("corridor", 0.0), ("corridor", 0.3), ("aliased", 0.0)):
-        print(f"cosine of one group's gradient with the true one: {process}, stray {stray:g}\n")
-        print(size_table(accuracy_rows, "cosine of one group", process, stray), end="\n\n")
+        chosen = [row for row in accuracy_rows if (row["process"], row["stray"]) == (process, stray)]
+        print(f"{process}, stray {stray:g} ({1 - chosen[-1]['company']:.0%} alone at N = 64)\n")
+        print(accuracy_table(chosen, "episodes", "N = "), end="\n\n")
     print("area of the learning curve relative to grpo\n")
     print(learning_table(learning_rows))
     if options.out:

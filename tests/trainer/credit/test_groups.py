@@ -96,3 +96,11 @@ def test_what_the_environment_decides_goes_to_no_token():
     found = estimate("tempo", tree, normalize=False)
     np.testing.assert_allclose(found[0], [0.5, 0.0, 0.5])
     assert found.report == {"policy_change": 0.0, "environment_change": 1.0}
+
+
+def test_after_the_last_sampled_token_nothing_changes_any_more():
+    """What is heard at the end parts the two, but the value there was each one's own return already."""
+    tree = RolloutTree.from_tokens([[5, 6, 8], [5, 6, 9]], [[1, 1, 0]] * 2, [1.0, 0.0])
+    found = estimate("tempo", tree, normalize=False)
+    np.testing.assert_allclose(found.flat, [0.5, 1.0, 0.0, -0.5, -1.0, 0.0])
+    assert found.report == {"policy_change": 1.0, "environment_change": 0.0}
