@@ -59,7 +59,7 @@ ALLOWED = {
     "docker": ["agentgym_rtmc.environments.sandbox.docker"],
     "tenacity": ["agentgym_rtmc.environments.sandbox.docker"],
     "swebench": ["agentgym_rtmc.environments.swebench"],
-    "huggingface_hub": ["agentgym_rtmc.environments.swebench.sources"],
+    "huggingface_hub": ["agentgym_rtmc.environments.code_repair", "agentgym_rtmc.environments.swebench.sources"],
     "httpx2": ["agentgym_rtmc.trainer.policy.endpoint"],
     "libcst": ["agentgym_rtmc.environments"],
     "tree_sitter": ["agentgym_rtmc.signatures"],

@@ -45,8 +45,8 @@ def load_rows(
 ) -> LoadedRows:
     """Read all rows of a source (see `sources.read_source`; also a short name of SOURCES).
 
-    `recipe` completes rows of other datasets (see `other_rows`). Raises TaskError for a source that cannot be read, for
-    an id that occurs twice and, without `skip_bad`, for the first bad row.
+    `recipe` completes rows of other datasets (see `other_rows`). Raises TaskError for a source that cannot be read,
+    for an id that occurs twice and, without `skip_bad`, for the first bad row.
     """
     chosen = find_recipe(recipe)
     rows: dict[str, SWEBenchRow] = {}

@@ -48,7 +48,8 @@ class Hunk:
 
 @dataclass(frozen=True)
 class FileChange:
-    """What a diff does to one file. `old` is None where it is created, `new` where it is deleted; paths have no prefix.
+    """What a diff does to one file. `old` is None where it is created, `new` where it is deleted; paths have no
+    prefix.
 
     A path that is not UTF-8 carries its bytes as surrogate escapes. `index` are the abbreviated object names.
     """
@@ -88,8 +89,8 @@ def reverse_diff(changes: Sequence[FileChange]) -> tuple[FileChange, ...]:
         hunks = tuple(
             Hunk(hunk.new_start, hunk.old_start, _reverse_lines(hunk.lines), hunk.heading) for hunk in change.hunks
         )
-        modes = {"old_mode": change.new_mode, "new_mode": change.old_mode}
-        turned.append(replace(change, old=change.new, new=change.old, hunks=hunks, index=None, **modes))
+        there = replace(change, old=change.new, new=change.old, hunks=hunks, index=None)
+        turned.append(replace(there, old_mode=change.new_mode, new_mode=change.old_mode))
     return tuple(turned)
 
 

@@ -1,7 +1,8 @@
 """Rows of SWE-smith and SWE-Gym, completed to what grading needs.
 
 Neither dataset says how its tests are run or read: SWE-smith has instance_id, patch, FAIL_TO_PASS, PASS_TO_PASS,
-image_name, repo and problem_statement, SWE-Gym the columns of SWE-bench before version 5. A `Recipe` supplies the rest.
+image_name, repo and problem_statement, SWE-Gym the columns of SWE-bench before version 5. A `Recipe` supplies the
+rest.
 
 Invariants: nothing is guessed; what neither row nor recipe says is an error that names it. A SWE-smith patch *plants*
 the bug, so it becomes `bug_patch` and its reverse the reference. An absent test counts as failed, as in SWE-bench.

@@ -27,8 +27,8 @@ _SPLIT = re.compile(r"(?P<split>[A-Za-z_]+)(-\d+-of-\d+)?(-[0-9a-f]+)?")
 def read_source(source: str | Path, split: str = "test", revision: str | None = None) -> Iterator[RawRow]:
     """Yield the rows of `split` (a single file has all of its own). Raises TaskError for what is not there or broken.
 
-    A folder may be a hub snapshot (`data/test-00000-of-00001.parquet`), hold `test.parquet` or `test.jsonl`, or be what
-    `datasets` saves (`test/data-00000-of-00001.arrow`). `revision` is a hub dataset's commit, branch or tag.
+    A folder may be a hub snapshot (`data/test-00000-of-00001.parquet`), hold `test.parquet` or `test.jsonl`, or be
+    what `datasets` saves (`test/data-00000-of-00001.arrow`). `revision` is a hub dataset's commit, branch or tag.
     """
     path = Path(source).expanduser()
     if path.is_file():

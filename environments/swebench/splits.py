@@ -4,12 +4,13 @@ How a dataset is divided (`by`):
 
 - `none`: everything is one split, `test`. The default: the benchmark as its authors publish it.
 - `repository`: the repositories `held_out` are `heldout`, the others `train`. By default Django, half of Verified.
-- `difficulty`: Verified's instances of the difficulties `held_out` are `heldout`; by default those of an hour and more.
+- `difficulty`: Verified's instances of the difficulties `held_out` are `heldout`; by default those of an hour and
+  more.
 - `hash`: instances whose SHA-256 of (seed, id) lies in the lowest `heldout_share` of all values are `heldout`; others
   that are added or left out change nothing about them.
 
-`evaluate_on` names another dataset, which becomes the split `evaluation`, and all that is not held out is `train`: then
-an instance of both is an error, or with `drop_shared` is not trained on (Lite and Verified share 93).
+`evaluate_on` names another dataset, which becomes the split `evaluation`, and all that is not held out is `train`:
+then an instance of both is an error, or with `drop_shared` is not trained on (Lite and Verified share 93).
 """
 
 from __future__ import annotations

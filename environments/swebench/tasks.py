@@ -1,8 +1,8 @@
 """Rows as tasks: what an agent may know apart from what only the grader may.
 
-Invariants: public are the statement, the repository, its base commit and version, the image's name and, only when asked
-for, the hints of the issue's discussion; a task with hints says so (`has_hints`). All else - the reference patch, the
-tests and their names, the evaluation script - is private. `row_of(task_of(row))` is the row again.
+Invariants: public are the statement, the repository, its base commit and version, the image's name and, only when
+asked for, the hints of the issue's discussion; a task with hints says so (`has_hints`). All else - the reference
+patch, the tests and their names, the evaluation script - is private. `row_of(task_of(row))` is the row again.
 """
 
 from __future__ import annotations

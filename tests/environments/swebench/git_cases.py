@@ -2,7 +2,8 @@
 """Runs inside a sandbox: makes repositories, lets git write and apply diffs, and tells what became of the files.
 
 A tree is {path: [mode, text]}, the text of a link its target. One case: {"tree": …} with any of "after" (a tree: git
-writes the diff to it, "diff" in the answer; "options" go to `git diff`) and "patch" (applied; "code", "paths", "tree").
+writes the diff to it, "diff" in the answer; "options" go to `git diff`) and "patch" (applied; "code", "paths",
+"tree").
 """
 
 import json
