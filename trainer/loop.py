@@ -15,13 +15,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from agentgym_rtmc.durable import refusals, replace_text
 from agentgym_rtmc.episode_file import EpisodeWriter
 from agentgym_rtmc.episodes import Episode
 from agentgym_rtmc.errors import DependencyError
 from agentgym_rtmc.settings import dump_toml
 from agentgym_rtmc.trainer.config import TrainConfig
 from agentgym_rtmc.trainer.credit_step import assign_credit
-from agentgym_rtmc.trainer.durable import refusals, replace_text
 from agentgym_rtmc.trainer.evaluate import evaluate_with_progress, passed
 from agentgym_rtmc.trainer.learner.checkpoint import Checkpoint, load_latest, save_checkpoint
 from agentgym_rtmc.trainer.learner.learner import Learner

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from agentgym_rtmc.durable import append_line, replace_text
 from agentgym_rtmc.errors import ConfigError
 from agentgym_rtmc.extras import missing_extra
-from agentgym_rtmc.trainer.durable import append_line, replace_text
 
 Figure = float | int | str | bool | None
 _log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from agentgym_rtmc.durable import replace_text
 from agentgym_rtmc.tables import show_json, show_table
 from agentgym_rtmc.trainer.config import TrainConfig
-from agentgym_rtmc.trainer.durable import replace_text
 from agentgym_rtmc.trainer.run_folder import RunFolder
 
 

@@ -23,8 +23,8 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from agentgym_rtmc.durable import append_line, refusals, replace_text, write_all
 from agentgym_rtmc.errors import ConfigError, RunFolderError, nearest
-from agentgym_rtmc.trainer.durable import append_line, refusals, replace_text, write_all
 
 
 class RunFolder:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from agentgym_rtmc.durable import append_line, replace_text
 from agentgym_rtmc.episode_file import EpisodeWriter, read_episodes
 from agentgym_rtmc.episodes import Episode, Opening
 from agentgym_rtmc.errors import ConfigError, RunFolderError
 from agentgym_rtmc.tasks import Task
-from agentgym_rtmc.trainer.durable import append_line, replace_text
 from agentgym_rtmc.trainer.run_folder import RunFolder
 
 
