@@ -12,7 +12,11 @@ register_env(
     "agentgym_rtmc/CodeRepair-v0",
     "agentgym_rtmc.environments.code_repair.env:CodeRepairEnv",
     summary="find and mend a planted bug in a small Python program, one shell command per turn",
-    task_sets={"builtin": "agentgym_rtmc.environments.code_repair.builtin:load_builtin"},
+    task_sets={
+        "builtin": "agentgym_rtmc.environments.code_repair.builtin:load_builtin",
+        "humanevalpack": "agentgym_rtmc.environments.code_repair.humanevalpack:load_humanevalpack",
+        "quixbugs": "agentgym_rtmc.environments.code_repair.quixbugs:load_quixbugs",
+    },
     reference="agentgym_rtmc.environments.code_repair.players:reference",
     demonstrator="agentgym_rtmc.environments.code_repair.players:demonstrator",
     default_signature="operations",

@@ -34,6 +34,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Environments": {
         "envs": ("agentgym_rtmc.environments.commands:envs", "list the environments and their task sets"),
         "play": ("agentgym_rtmc.environments.commands:play", "play a task yourself in the terminal"),
+        "validate": ("agentgym_rtmc.environments.commands:validate", "check that tasks are solvable, and not for free"),
     },
     "This machine": {
         "doctor": ("agentgym_rtmc.commands:doctor", "check what works here and what is missing"),

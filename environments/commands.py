@@ -1,17 +1,21 @@
-"""Commands of the environments: `envs` lists them, `play` lets a person play one in the terminal.
+"""Commands of the environments: `envs` lists them, `play` lets a person play one, `validate` checks task sets.
 
-Invariants: `envs` imports no environment and loads no tasks unless asked; `play` ends the environment's processes
-however the player leaves.
+Invariants: `envs` imports no environment and loads no tasks unless asked; `play` and `validate` end the environment's
+processes however they are left.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import json
+import os
 import re
 import sys
-from collections.abc import Iterator
-from typing import Annotated, Any
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import gymnasium
 import numpy as np
@@ -23,6 +27,9 @@ from agentgym_rtmc.registration import EnvRegistration, find_env, load, load_tas
 from agentgym_rtmc.settings import parse_override
 from agentgym_rtmc.tables import Row, show_table
 from agentgym_rtmc.tasks import Task, TaskSet
+
+if TYPE_CHECKING:
+    from agentgym_rtmc.environments.validation import Outcome
 
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON")]
 ImportOption = Annotated[list[str] | None, typer.Option("--import", help="module that registers more environments")]
@@ -137,6 +144,89 @@ def _closing(line: str) -> str:
         return "</tool_call>"
     fence = re.match(r"\s*(`{3,})", line)
     return fence[1] if fence else ""
+
+
+def validate(
+    env: Annotated[str, typer.Argument(help="environment id; 'module:id' imports the module first")],
+    task_set: Annotated[str | None, typer.Option(help="registered task set or 'module:function'")] = None,
+    split: Annotated[list[str] | None, typer.Option(help="check this split only; may be given again")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="check so many tasks of a split, evenly chosen")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="processes; default: one a core")] = None,
+    task_option: Annotated[list[str] | None, typer.Option(help="key=value for the task set, e.g. path=FILE")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="key=value for the environment, e.g. max_turns=5")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the outcome of every task here")] = None,
+    imports: ImportOption = None,
+) -> None:
+    """Check a task set: the reference must be paid 1, doing nothing 0. Something broken: exit code 1."""
+    from agentgym_rtmc.environments.validation import validate_tasks
+
+    _import(imports)
+    modules = [*(imports or []), *([env.rpartition(":")[0]] if ":" in env else [])]
+    entry = find_env(env)
+    loaded = load_task_set(entry.id, task_set, **_options(task_option))
+    chosen = {name: _evenly(loaded.split(name), limit) for name in split or loaded.splits}
+    tasks = [task for part in chosen.values() for task in part]
+    if not tasks:
+        raise ConfigError(f"task set {loaded.name!r} has no tasks in {', '.join(chosen)}; choose another --split")
+    workers = min(workers or os.cpu_count() or 1, len(tasks))
+    began = time.monotonic()
+    checked = validate_tasks(entry, tasks, workers=workers, options=_options(option), modules=modules)
+    with contextlib.closing(checked) as outcomes:
+        by_task = {outcome.task: outcome for outcome in _watched(outcomes, len(tasks))}
+    seconds = time.monotonic() - began
+    rows = [_summary(name, [by_task[task.id] for task in part]) for name, part in chosen.items()]
+    broken = [outcome for outcome in by_task.values() if outcome.problems]
+    if json_file is not None:
+        found = [vars(by_task[task.id]) for task in tasks]
+        report = {"environment": entry.id, "task_set": loaded.name, "splits": rows, "seconds": seconds, "tasks": found}
+        json_file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    show_table(rows)
+    for outcome in broken:
+        print(f"broken: {outcome.task}: {'; '.join(outcome.problems)}")
+    verdict = f"{len(broken)} of {len(by_task)} tasks are broken" if broken else f"all {len(by_task)} tasks are fine"
+    print(f"{entry.id}, {loaded.name}: {verdict} ({seconds:.0f} s, {workers} workers)")
+    if broken:
+        raise typer.Exit(1)
+
+
+def _summary(split: str, outcomes: Sequence[Outcome]) -> Row:
+    return {
+        "split": split,
+        "tasks": len(outcomes),
+        "reference paid 1": sum(outcome.reference == 1 for outcome in outcomes),
+        "nothing paid 0": sum(outcome.nothing == 0 for outcome in outcomes),
+        "broken": sum(bool(outcome.problems) for outcome in outcomes),
+    }
+
+
+def _watched(outcomes: Iterator[Outcome], total: int) -> Iterator[Outcome]:
+    """Show on standard error how far it is: a bar in a terminal, else a line for every tenth."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("validating"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    broken = 0
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=total)
+        for number, outcome in enumerate(outcomes, 1):
+            broken += bool(outcome.problems)
+            progress.update(bar, advance=1, description=f"{broken} broken" if broken else "")
+            if not console.is_terminal and number * 10 // total > (number - 1) * 10 // total:
+                print(f"validated {number} of {total} tasks, {broken} broken", file=sys.stderr, flush=True)
+            yield outcome
+
+
+def _evenly(tasks: Sequence[Task], limit: int | None) -> list[Task]:
+    if limit is None or len(tasks) <= limit:
+        return list(tasks)
+    return [tasks[index * len(tasks) // limit] for index in range(limit)]
 
 
 def _choose_task(tasks: TaskSet, task_id: str | None, split: str | None, seed: int) -> Task:

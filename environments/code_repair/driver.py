@@ -26,11 +26,12 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
 MAX_DEPTH = 12
 MAX_ANSWER = 1 << 18
-_KILL = 9
+KILL = 9
 
 
 class NoAnswer(BaseException):
@@ -133,28 +134,28 @@ def run_job(job: dict[str, Any], lines: int = 0) -> list[Any]:
     return answers
 
 
-def run_child(job: dict[str, Any], lines: int, out: int) -> NoReturn:
-    """Answer one job on a pipe, with the module's own output going nowhere; never returns."""
+def run_child(work: Callable[[], str], out: int) -> NoReturn:
+    """Write what `work` returns, in ASCII, into a pipe, with everybody's own output going nowhere; never returns."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nowhere, number)
     try:
-        text = to_json(run_job(job, lines)).encode()
+        text = work().encode()
         while text:
             text = text[os.write(out, text) :]
     finally:
         os._exit(0)
 
 
-def collect(source: int, seconds: float) -> bytes:
-    """Read a pipe to its end; what is too large is no answer, what comes after so many seconds is late."""
+def collect(source: int, seconds: float, limit: int = MAX_ANSWER) -> bytes:
+    """Read a pipe to its end; more than `limit` bytes are no answer, what comes after so many seconds is late."""
     deadline = time.monotonic() + seconds
     text = b""
     while select.select([source], [], [], max(0.0, deadline - time.monotonic()))[0]:
         piece = os.read(source, 1 << 16)
         text += piece
-        if not piece or len(text) > MAX_ANSWER:
-            return text if len(text) <= MAX_ANSWER else b""
+        if not piece or len(text) > limit:
+            return text if len(text) <= limit else b""
     return b'"late"'
 
 
@@ -166,11 +167,11 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             os.close(source)
-            run_child(job, request["lines"], out)
+            run_child(lambda job=job: to_json(run_job(job, request["lines"])), out)  # type: ignore[misc]
         os.close(out)
         text = collect(source, request["seconds"])
         os.close(source)
-        os.kill(child, _KILL)
+        os.kill(child, KILL)
         os.waitpid(child, 0)
         line = text.decode("ascii", "replace").replace("\n", " ")
         print(line or "null", flush=True)

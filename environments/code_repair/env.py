@@ -96,7 +96,8 @@ class CodeRepairEnv(AgentEnv):
         self._start = start_snapshot(task)
         self._sandbox.restore(self._start)
         self._states = {(): 0}
-        return f"m.py: {task.public.get('statement', '')}\nfiles: m.py t.py", {"files": {}}
+        files = " ".join(path for path in self._start if not path.startswith(".git"))
+        return f"{PROGRAM}: {task.public.get('statement', '')}\nfiles: {files}", {"files": {}}
 
     def act(self, calls: tuple[Call, ...]) -> Reply:
         """Run the one command of a turn."""

@@ -12,11 +12,19 @@ import numpy as np
 from agentgym_rtmc.calls.base import Call
 from agentgym_rtmc.calls.shell import ShellProtocol
 from agentgym_rtmc.environments.code_repair.mutations import OPERATORS, Edit
-from agentgym_rtmc.environments.code_repair.repairs import difference, edit_command, find_repairs, sed_script
+from agentgym_rtmc.environments.code_repair.repairs import (
+    difference,
+    edit_command,
+    find_repairs,
+    rewrite_command,
+    sed_script,
+)
 from agentgym_rtmc.errors import TaskError
 from agentgym_rtmc.tasks import Task
 
 SUBMIT = "submit"
+LONGEST_SCRIPT = 160
+"""Repairs that a sed script of so many characters cannot make are made by writing the program anew."""
 _PROTOCOL = ShellProtocol()
 # Roughly how common each kind of bug is among the tasks, in percent; a kind with many places gives little to each.
 _WEIGHTS = dict.fromkeys(OPERATORS, 2.0) | {
@@ -46,9 +54,16 @@ def true_repair(task: Task, unique: bool = False) -> str:
     return sed_script(source, difference(source, original), unique)
 
 
+def repair_command(task: Task, unique: bool = False) -> str:
+    """Return the command that restores the original and runs the tests: an edit, or the whole program where that would
+    be long. Raises TaskError for a task without an original."""
+    script = true_repair(task, unique)
+    return edit_command(script) if len(script) <= LONGEST_SCRIPT else rewrite_command(str(task.private["original"]))
+
+
 def reference(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
     """Make the right edit, then submit."""
-    yield write_action(edit_command(true_repair(task)))
+    yield write_action(repair_command(task))
     yield write_action(SUBMIT)
 
 
@@ -68,7 +83,7 @@ def demonstrator(
     that the agent submits without a pass; each is drawn anew every turn. `unique` writes edits with so much of their
     surroundings that they occur once, instead of counting occurrences.
     """
-    source, answer = str(task.public["source"]), true_repair(task, unique)
+    source, answer = str(task.public["source"]), repair_command(task, unique)
     repairs = find_repairs(source)
     kinds = task.public.get("operators")
     if isinstance(kinds, list):  # what kinds of bugs the task set has is no secret
@@ -82,13 +97,13 @@ def demonstrator(
     tried: list[str] = []
     while "PASS" not in seen and rng.random() >= give_up:
         if tried and rng.random() < repeat:
-            script = tried[int(rng.integers(len(tried)))]
+            command = tried[int(rng.integers(len(tried)))]
         elif rng.random() < hint or not repairs:
-            script = answer
+            command = answer
         else:
-            script = sed_script(source, repairs[int(rng.choice(len(repairs), p=chances))], unique)
-        tried.append(script)
-        seen = yield write_action(edit_command(script))
+            command = edit_command(sed_script(source, repairs[int(rng.choice(len(repairs), p=chances))], unique))
+        tried.append(command)
+        seen = yield write_action(command)
     yield write_action(SUBMIT)
 
 

@@ -98,6 +98,19 @@ def edit_command(script: str, revert: bool = True, test: bool = True) -> str:
     return (f"{REVERT} && " if revert else "") + f"sed -zi '{quoted}' m.py" + (" && python t.py" if test else "")
 
 
+def rewrite_command(text: str, test: bool = True) -> str:
+    """Return the command that writes the whole program anew and runs the tests, in one turn.
+
+    >>> rewrite_command("x = 1\\n")
+    "cat > m.py <<'END'\\nx = 1\\nEND\\npython t.py"
+    """
+    mark = "END"
+    while mark in text.splitlines():
+        mark += "_"
+    body = text if text.endswith("\n") else f"{text}\n"
+    return f"cat > m.py <<'{mark}'\n{body}{mark}" + ("\npython t.py" if test else "")
+
+
 @lru_cache(maxsize=4096)
 def find_repairs(text: str) -> tuple[Edit, ...]:
     """Return what somebody who knows the kinds of bugs could try: mutations, and the undoing of those not their own

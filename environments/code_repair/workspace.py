@@ -1,5 +1,7 @@
 """The files an agent starts with: the buggy `m.py`, the visible tests `t.py`, and a repository of one commit.
 
+Where a task has tests instead of cases, `harness.py` runs them, and there may be modules beside the program.
+
 Invariants: a function of the task's public part alone. `t.py` needs nothing but Python; `python t.py` prints one line,
 `pytest t.py` works too. Nothing the agent does to it matters for grading.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
 from string import Template
@@ -24,6 +27,9 @@ from agentgym_rtmc.tasks import Task
 
 PROGRAM = "m.py"
 TESTS = "t.py"
+HARNESS = "harness.py"
+_TESTS_HEAD = "import harness\n\nglobals().update(harness.names_of('m'))\n\n\n"
+_TESTS_TAIL = '\n\nif __name__ == "__main__":\n    __import__("harness").run(globals())\n'
 _GENERATED = (".git", "__pycache__", ".pytest_cache")
 _INDEX = ".git/index"
 
@@ -44,15 +50,30 @@ def system_prompt(version: str, **values: str) -> str:
 
 def start_snapshot(task: Task) -> Snapshot:
     """Return a task's workspace, `.git` included. Raises TaskError naming the field that the task lacks."""
-    source, visible = task.public.get("source"), task.public.get("visible")
-    if not isinstance(source, str) or not isinstance(visible, list):
-        raise TaskError(f"task {task.id!r} has no public 'source' (text) and 'visible' (list of [call, value])")
-    return _start_snapshot(source, json.dumps(visible))
+    source, visible, tests = (task.public.get(name) for name in ("source", "visible", "tests"))
+    beside = task.public.get("files", {})
+    if not isinstance(source, str) or not isinstance(beside, dict):
+        raise TaskError(f"task {task.id!r} has no public 'source' (text), or 'files' that are not path to text")
+    if isinstance(tests, str):
+        return _tests_snapshot(source, tests, json.dumps(beside))
+    if not isinstance(visible, list):
+        raise TaskError(f"task {task.id!r} has no public 'visible' (list of [call, value]) or 'tests' (text)")
+    return _cases_snapshot(source, json.dumps(visible))
 
 
 @lru_cache(maxsize=1024)
-def _start_snapshot(source: str, visible: str) -> Snapshot:
-    written = {PROGRAM: source.encode(), TESTS: visible_tests(json.loads(visible)).encode()}
+def _cases_snapshot(source: str, visible: str) -> Snapshot:
+    return _committed({PROGRAM: source, TESTS: visible_tests(json.loads(visible))})
+
+
+@lru_cache(maxsize=1024)
+def _tests_snapshot(source: str, tests: str, beside: str) -> Snapshot:
+    ours = {TESTS: f"{_TESTS_HEAD}{tests.strip()}\n{_TESTS_TAIL}", HARNESS: _package_text("asserts/harness.py")}
+    return _committed({**json.loads(beside), PROGRAM: source, **ours})
+
+
+def _committed(files: Mapping[str, str]) -> Snapshot:
+    written = {path: text.encode() for path, text in sorted(files.items())}
     return Snapshot.of({**written, **one_commit(written, "Start")})
 
 
@@ -98,7 +119,8 @@ def reverts_to_start(start: Snapshot, now: Snapshot) -> bool:
         old, new = before.get(path), after.get(path)
         if old is new or old == new:
             continue
-        if path in (PROGRAM, TESTS) and (new is None or stat.S_ISREG(new.mode)):
+        tracked = old is not None and stat.S_ISREG(old.mode) and not path.startswith(".git/")
+        if tracked and (new is None or stat.S_ISREG(new.mode)):
             continue
         if path == _INDEX and old and new and git_index.meaning(old.data) == git_index.meaning(new.data):
             continue

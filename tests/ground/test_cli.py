@@ -148,7 +148,7 @@ def test_envs_as_json_without_torch() -> None:
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=True
     )
     (entry,) = [one for one in json.loads(done.stdout) if one["id"] == "agentgym_rtmc/CodeRepair-v0"]
-    assert entry["task_sets"] == ["builtin"]
+    assert entry["task_sets"] == ["builtin", "humanevalpack", "quixbugs"]
     assert entry["default_signature"] == "operations"
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from agentgym_rtmc.environments.code_repair import grading
-from agentgym_rtmc.environments.code_repair.grading import MEMO, Verdict, judge
+from agentgym_rtmc.environments.code_repair.grading import MEMO, judge
+from agentgym_rtmc.environments.code_repair.verdicts import Verdict, VerdictMemo
 from agentgym_rtmc.errors import TaskError
 from agentgym_rtmc.tasks import Task
 
@@ -46,7 +47,7 @@ def test_what_the_clock_stopped_is_tried_again(sandboxed, make_task, monkeypatch
 
 
 def test_the_memo_is_bounded_and_drops_what_was_not_asked_for():
-    memo = grading._Memo(2)
+    memo = VerdictMemo(2)
     for name in (b"a", b"b"):
         memo.put(name, Verdict(1, 1))
     assert memo.get(b"a")

@@ -1,0 +1,186 @@
+"""Does every task of a set do what it says? The reference must be paid 1, and doing nothing 0.
+
+Invariants: each task is played in the real environment, by worker processes that each have an environment of their own.
+Nothing is trusted to be fine that was not played: what failed for the machine's reasons is played once more and is then
+on the list of what is broken, with the reason. An interruption ends the workers, and with them what they had started.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agentgym_rtmc.errors import AgentGymError, ConfigError, InfrastructureError, RegistrationError
+from agentgym_rtmc.registration import EnvRegistration, Player, load
+from agentgym_rtmc.tasks import Task
+
+_MOST_TURNS = 200
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one task: `problems` are empty where all is well."""
+
+    task: str
+    reference: float | None
+    """What the reference was paid in all; None where it could not be played."""
+    nothing: float | None
+    """What doing nothing was paid."""
+    problems: tuple[str, ...] = ()
+
+
+class Validator:
+    """One environment and its reference player."""
+
+    def __init__(self, entry: EnvRegistration, options: Mapping[str, Any]) -> None:
+        if entry.reference is None:
+            raise RegistrationError(f"{entry.id} has no reference player; register one with reference='module:name'")
+        self._player: Player = load(entry.reference)
+        try:
+            self._env: gymnasium.Env[str, str] = gymnasium.make(entry.id, disable_env_checker=True, **options)
+        except TypeError as error:
+            raise ConfigError(f"{entry.id} cannot be made: {error}") from error
+
+    def check(self, task: Task) -> Outcome:
+        """Play a task with the reference and with doing nothing."""
+        problems: list[str] = []
+        paid: list[float | None] = []
+        for name, play, wanted in (("the reference", self._refer, 1.0), ("doing nothing", self._idle, 0.0)):
+            got, problem = _tried(play, task)
+            if got is not None and abs(got - wanted) > 1e-9:
+                problem = f"{name} is paid {got:g}, not {wanted:g}"
+            elif problem:
+                problem = f"{name}: {problem}"
+            paid.append(got)
+            problems += [problem] if problem else []
+        return Outcome(task.id, paid[0], paid[1], tuple(problems))
+
+    def close(self) -> None:
+        """Free the environment."""
+        self._env.close()
+
+    def _refer(self, task: Task) -> float:
+        observation, _ = self._env.reset(seed=0, options={"task": task})
+        acting = self._player(task, observation, np.random.default_rng(0))
+        total, action = 0.0, next(acting)
+        for _ in range(_MOST_TURNS):
+            observation, reward, terminated, truncated, _ = self._env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                return total
+            try:
+                action = acting.send(observation)
+            except StopIteration:
+                return total + self._finish()
+        return total + self._finish()
+
+    def _idle(self, task: Task) -> float:
+        """Say nothing once, then stop."""
+        self._env.reset(seed=0, options={"task": task})
+        _, reward, terminated, truncated, _ = self._env.step("")
+        return float(reward) + (0.0 if terminated or truncated else self._finish())
+
+    def _finish(self) -> float:
+        env: Any = self._env.unwrapped
+        return float(env.finish("validation")[1])
+
+
+def _tried(play: Callable[[Task], float], task: Task) -> tuple[float | None, str]:
+    """Play, and once more where the machine failed; return what was paid, or why it could not be played."""
+    problem = ""
+    for _ in range(2):
+        try:
+            return play(task), ""
+        except InfrastructureError as error:
+            problem = f"{type(error).__name__}: {error}"
+        except AgentGymError as error:
+            return None, f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001  (whatever a task breaks belongs on the list)
+            return None, f"{type(error).__name__}: {error}"
+    return None, problem
+
+
+def validate_tasks(
+    entry: EnvRegistration,
+    tasks: Sequence[Task],
+    *,
+    workers: int,
+    options: Mapping[str, Any] | None = None,
+    modules: Sequence[str] = (),
+) -> Generator[Outcome, None, None]:
+    """Check tasks in so many processes; yields outcomes as they come.
+
+    `options` go to `gymnasium.make`, `modules` are imported first (they register the environment). Close the iterator
+    to stop early. Raises what making the environment raises, and InfrastructureError when a worker dies.
+    """
+    context = multiprocessing.get_context("spawn")
+    rows = iter(tasks)
+    crew: dict[Any, Any] = {}  # the parent's end of a pipe -> the process at the other
+    try:
+        for _ in range(min(workers, len(tasks))):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_work, args=(theirs, list(sys.path), list(modules), entry, dict(options or {}))
+            )
+            process.start()
+            theirs.close()
+            crew[ours] = process
+            ours.send(next(rows))
+        busy: set[Any] = set(crew)
+        while busy:
+            ready: list[Any] = wait(busy)
+            for pipe in ready:
+                outcome = _receive(pipe)
+                busy.discard(pipe)
+                if (task := next(rows, None)) is not None:
+                    pipe.send(task)
+                    busy.add(pipe)
+                yield outcome
+    finally:
+        for pipe, process in crew.items():
+            pipe.close()
+            process.terminate()
+        for process in crew.values():
+            process.join()
+
+
+def _receive(pipe: Any) -> Outcome:
+    try:
+        got = pipe.recv()
+    except (EOFError, OSError) as error:
+        raise InfrastructureError(
+            "a worker process died; is there enough memory? Fewer --workers need less of it"
+        ) from error
+    if isinstance(got, AgentGymError):
+        raise got
+    assert isinstance(got, Outcome)
+    return got
+
+
+def _work(pipe: Any, path: list[str], modules: list[str], entry: EnvRegistration, options: dict[str, Any]) -> None:
+    """A worker: tasks in, outcomes out, until the pipe is closed or the process is told to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # as any program ends: what was started is ended with it
+    sys.path[:] = path
+    try:
+        for module in modules:
+            load(f"{module}:__name__")
+        validator = Validator(entry, options)
+    except AgentGymError as error:
+        pipe.send(error)
+        return
+    try:
+        while True:
+            pipe.send(validator.check(pipe.recv()))
+    except EOFError:
+        return
+    finally:
+        validator.close()
