@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from agentgym_rtmc.environments.sandbox.base import SandboxSpec
 from agentgym_rtmc.environments.sandbox.docker import scripts
 from agentgym_rtmc.environments.sandbox.docker.container import Container
 from agentgym_rtmc.environments.sandbox.docker.engine import ContainerGoneError
-from agentgym_rtmc.environments.sandbox.docker.options import AGENT
-from agentgym_rtmc.environments.sandbox.docker.stream import STDERR, STDOUT, Stream
+from agentgym_rtmc.environments.sandbox.docker.options import AGENT, most_processes
+from agentgym_rtmc.environments.sandbox.docker.stream import STDERR, STDOUT, Stream, move
 from agentgym_rtmc.environments.sandbox.watch import Limit
 from agentgym_rtmc.errors import SandboxError
 
@@ -30,6 +31,8 @@ START_PATIENCE = 60.0
 PATIENCE = 10.0
 """Seconds it may take to end one that was killed, or to tell how it ended."""
 _TICK = 0.05
+_ROOM = 64
+"""Processes on top of the limit for one that is to kill all others."""
 _LONGEST_WORD = (128 << 10) - 1
 _LONGEST_LINE = (2 << 20) - (64 << 10)
 """Bytes of one argument and of all together, as Linux limits them (with room for the environment)."""
@@ -71,6 +74,10 @@ class End:
     """Whether it left the workspace full, where that was looked for."""
 
 
+class _NotStartedError(SandboxError):
+    """The engine could not start a command."""
+
+
 class TooLongError(ValueError):
     """A command line is longer than the kernel takes."""
 
@@ -78,10 +85,11 @@ class TooLongError(ValueError):
 class Commands:
     """Runs commands in one container, one at a time."""
 
-    def __init__(self, container: Container, workdir: str, look_for_room: bool) -> None:
-        """`look_for_room`: whether to tell when a command leaves the file system of `workdir` full."""
+    def __init__(self, container: Container, spec: SandboxSpec, look_for_room: bool) -> None:
+        """`look_for_room`: whether to tell when a command leaves the file system of the workspace full."""
         self._container = container
-        self._workdir = workdir.encode()
+        self._workdir = spec.workdir.encode()
+        self._most = most_processes(spec)
         self._look_for_room = look_for_room
         self._failure: SandboxError | None = None
 
@@ -151,9 +159,21 @@ class Commands:
             return End(code, "")
         return End(code, "", running.full)
 
-    def sweep(self) -> None:
-        """Kill whatever the agent's user runs, and empty /tmp."""
+    def sweep(self, beside: Sequence[Stream] = ()) -> None:
+        """Kill whatever the agent's user runs, and empty /tmp. Streams `beside` are moved on meanwhile: an engine tells
+        nothing more of a container while one of its streams is full."""
+        try:
+            self._sweep(beside)
+        except _NotStartedError:
+            # The agent's processes leave no room for another one, so we make some.
+            engine = self._container.engine
+            engine.limit_processes(self._container.id, self._most + _ROOM)
+            self._sweep(beside)
+            engine.limit_processes(self._container.id, self._most)
+
+    def _sweep(self, beside: Sequence[Stream]) -> None:
         with self._exec(scripts.SWEEP_WORDS, [Bytes(1000)], None) as sweeping:
+            sweeping.beside = beside
             sweeping.wait_for_start()
             if sweeping.wait(PATIENCE, lambda: None):
                 raise SandboxError(f"a killed command does not die (container {self._container.id[:12]})")
@@ -164,7 +184,7 @@ class Commands:
         while not running.ended:
             if time.monotonic() > give_up:
                 raise SandboxError(f"a killed command does not end (container {self._container.id[:12]})")
-            self.sweep()
+            self.sweep([running.stream])
             running.wait(0.5, lambda: None)
 
     @contextlib.contextmanager
@@ -189,6 +209,7 @@ class _Running:
     """A command that the engine has been asked to start."""
 
     stream: Stream
+    beside: Sequence[Stream] = ()
 
     def __init__(self, container: Container, exec_id: str, sinks: Sequence[Sink]) -> None:
         self._container = container
@@ -239,10 +260,10 @@ class _Running:
             if self.stream.ended:
                 told = self._noise.decode(errors="replace").strip() or "it says nothing"
                 self._container.check()
-                raise SandboxError(f"the engine could not start a command: {told}")
+                raise _NotStartedError(f"the engine could not start a command: {told}")
             if time.monotonic() > give_up:
                 raise SandboxError(f"the engine has not started a command in {START_PATIENCE:g} s; it is overloaded")
-            self.stream.move(time.monotonic() + 1)
+            move([self.stream, *self.beside], time.monotonic() + 1)
 
     def wait(self, timeout: float, watch: Callable[[], str | None]) -> str:
         """Move bytes until the command has ended, or there is a reason to kill it, which is returned."""
@@ -254,7 +275,7 @@ class _Running:
             now = time.monotonic()
             if now >= deadline:
                 return "time"
-            self.stream.move(min(deadline, now + _TICK))
+            move([self.stream, *self.beside], min(deadline, now + _TICK))
         return ""
 
     def code(self) -> int:

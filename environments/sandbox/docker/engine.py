@@ -100,6 +100,13 @@ class Engine:
                 f"the image {image} is not in the engine at {self.address}; fetch it: agentgym-rtmc prefetch {image}"
             ) from error
 
+    def limit_processes(self, container_id: str, limit: int) -> None:
+        """Change how many processes and threads a running container may have; the client does not know of it."""
+        with self.failures("change a container's limits"):
+            url = f"{self.quick.base_url}/v{self.quick.api_version}/containers/{container_id}/update"
+            answer = self.quick.post(url, json={"PidsLimit": limit}, timeout=QUICK)
+            answer.raise_for_status()
+
     def hijack(self, path: str, body: dict[str, Any] | None = None) -> tuple[socket.socket, bytes]:
         """Post to `path` and take over the connection: a socket, and what came on it already.
 

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from agentgym_rtmc.environments.sandbox import folders
-from agentgym_rtmc.environments.sandbox.docker import archive, owner
+from agentgym_rtmc.environments.sandbox.docker import archive, labels
 from agentgym_rtmc.environments.sandbox.docker.engine import ContainerGoneError, Engine
 from agentgym_rtmc.errors import ConfigError, SandboxError
 from agentgym_rtmc.folders import cache_folder
@@ -121,7 +121,7 @@ def content(image: Image, workdir: str) -> Iterator[io.BufferedReader | None]:
     engine = image.engine
     reading = f"read the image {image.name}"
     with engine.failures(reading):
-        made = engine.slow.create_container(image.id, ["true"], labels=owner.labels(3600), network_disabled=True)["Id"]
+        made = engine.slow.create_container(image.id, ["true"], labels=labels.labels(3600), network_disabled=True)["Id"]
     try:
         try:
             with engine.failures(reading):

@@ -1,4 +1,4 @@
-"""What dead runs left in an engine: containers and images with our labels whose owner is gone.
+"""What dead runs left in an engine: containers, and images that forks were made from.
 
 Invariant: what belongs to a living process of this machine, or to another machine and is within its time, is never
 touched, whoever asks.
@@ -8,66 +8,58 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable
 
-from agentgym_rtmc.environments.sandbox.docker import owner
+from agentgym_rtmc.environments.sandbox.docker import labels
 from agentgym_rtmc.environments.sandbox.docker.engine import ContainerGoneError, Engine
+from agentgym_rtmc.environments.sandbox.leftovers import Leftover
 from agentgym_rtmc.errors import ImageMissingError, SandboxError
 
 _lock = threading.Lock()
-_cleaned: set[Engine] = set()
+_done: set[Engine] = set()
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLeftover:
-    """Something that nobody owns any more."""
-
-    kind: Literal["container", "image"]
-    id: str
-    detail: str
-
-    def remove(self, engine: Engine) -> None:
-        """Remove it; what is gone already is fine. Raises SandboxError when the engine refuses."""
-        with contextlib.suppress(ContainerGoneError, ImageMissingError), engine.failures(f"remove a {self.kind}"):
-            if self.kind == "container":
-                engine.slow.remove_container(self.id, force=True, v=True)
-            else:
-                engine.slow.remove_image(self.id, force=True)
-
-
-def engine_leftovers(engine: Engine) -> list[EngineLeftover]:
+def engine_leftovers(engine: Engine) -> list[Leftover]:
     """What is there for the taking, in the order in which it can be removed."""
-    wanted = {"label": [owner.OWNER]}
+    wanted = {"label": [labels.OWNER]}
     with engine.failures("list containers and images"):
         containers = engine.slow.containers(all=True, filters=wanted)
         images = engine.slow.images(filters=wanted, all=True)
     found = [
-        EngineLeftover("container", row["Id"], f"of image {row['Image']}, {row['Status'].lower()}{_whose(row)}")
+        Leftover("container", row["Id"][:12], f"{row['Image']}, {row['Status'].lower()}", _removing(engine, row["Id"]))
         for row in containers
-        if owner.abandoned(row["Labels"])
+        if labels.abandoned(row["Labels"])
     ]
-    newest_first = sorted(images, key=lambda row: -row["Created"])
-    found += [
-        EngineLeftover("image", row["Id"], f"made by a fork, {row['Size'] >> 20} MiB{_whose(row)}")
-        for row in newest_first
-        if owner.abandoned(row["Labels"] or {})
-    ]
+    # The newest first: an image goes only after those that were made from it.
+    for row in sorted(images, key=lambda row: -row["Created"]):
+        if labels.abandoned(row["Labels"] or {}):
+            name = row["Id"].partition(":")[2][:12]
+            found.append(Leftover("image", name, f"{row['Size'] >> 20} MiB", _discarding(engine, row["Id"])))
     return found
 
 
-def _whose(row: Mapping[str, Any]) -> str:
-    _, _, process = row["Labels"].get(owner.OWNER, "").partition("/")
-    return f", made by process {process.partition('/')[0]}" if process else ""
+def _removing(engine: Engine, container_id: str) -> Callable[[], None]:
+    def remove() -> None:
+        with contextlib.suppress(ContainerGoneError), engine.failures("remove a container"):
+            engine.slow.remove_container(container_id, force=True, v=True)
+
+    return remove
+
+
+def _discarding(engine: Engine, image_id: str) -> Callable[[], None]:
+    def remove() -> None:
+        with contextlib.suppress(ImageMissingError), engine.failures("remove an image"):
+            engine.slow.remove_image(image_id, force=True)
+
+    return remove
 
 
 def remove_once(engine: Engine) -> None:
     """What every process does before its first container: take away what dead runs left."""
     with _lock:
-        if engine in _cleaned:
+        if engine in _done:
             return
-        _cleaned.add(engine)
+        _done.add(engine)
     for leftover in engine_leftovers(engine):
         with contextlib.suppress(SandboxError):  # another process may be at it, too
-            leftover.remove(engine)
+            leftover.remove()

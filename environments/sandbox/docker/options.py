@@ -9,7 +9,7 @@ from typing import Any
 from docker.types import Mount, Ulimit
 
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, MIB, SandboxSpec
-from agentgym_rtmc.environments.sandbox.docker import owner, scripts
+from agentgym_rtmc.environments.sandbox.docker import labels, scripts
 from agentgym_rtmc.environments.sandbox.docker.images import Image
 
 AGENT = f"{AGENT_UID}:{AGENT_UID}"
@@ -42,6 +42,11 @@ def environment(spec: SandboxSpec, image_env: Sequence[str]) -> dict[str, str]:
     """Environment of the agent's commands: defaults, the image's own, ours, the spec's; the later wins."""
     image = dict(line.split("=", 1) for line in image_env if "=" in line)
     return DEFAULTS | image | FIXED | spec.env
+
+
+def most_processes(spec: SandboxSpec) -> int:
+    """How many processes and threads a container may have."""
+    return max(spec.processes + scripts.ALWAYS_THERE, _LEAST_PROCESSES)
 
 
 def create_arguments(
@@ -81,7 +86,7 @@ def create_arguments(
         nano_cpus=math.ceil(spec.cpus * 1e9),
         mem_limit=memory,
         memswap_limit=memory,
-        pids_limit=max(spec.processes + scripts.ALWAYS_THERE, _LEAST_PROCESSES),
+        pids_limit=most_processes(spec),
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
         read_only=not spec.writable_root,
@@ -104,7 +109,7 @@ def create_arguments(
         "hostname": None if spec.network else "sandbox",
         "working_dir": "/",
         "environment": environment(spec, image.env),
-        "labels": owner.labels(spec.ttl),
+        "labels": labels.labels(spec.ttl),
         "stdin_open": True,
         "healthcheck": {"test": ["NONE"]},
         "host_config": host,

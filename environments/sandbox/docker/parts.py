@@ -10,7 +10,7 @@ from typing import IO
 
 from agentgym_rtmc.environments.sandbox import folders, workspace
 from agentgym_rtmc.environments.sandbox.base import SandboxSpec
-from agentgym_rtmc.environments.sandbox.docker import archive, images, layer, oom, options, owner, ways
+from agentgym_rtmc.environments.sandbox.docker import archive, images, labels, layer, memory, options, ways
 from agentgym_rtmc.environments.sandbox.docker.command import Commands
 from agentgym_rtmc.environments.sandbox.docker.container import Container
 from agentgym_rtmc.environments.sandbox.docker.files import Files, HostFiles, How, InsideFiles
@@ -34,7 +34,7 @@ class Parts:
     room: Room
     commands: Commands
     files: Files
-    memory: oom.OutOfMemory
+    memory: memory.Memory
     shelf: Shelf | None = None
     """Where forks get their containers; None where each needs an image of its own."""
     meter: LayerMeter | None = None
@@ -122,10 +122,10 @@ def _room(spec: SandboxSpec, image: Image, how: How, packed: Path | None) -> Roo
 
 def _around(spec: SandboxSpec, image: Image, how: How, room: Room, shown: workspace.Workspace | None = None) -> Parts:
     """Parts with the container of `room`, with the workspace `shown` or one of its own."""
-    commands = Commands(room.container, spec.workdir, look_for_room=shown is None)
+    commands = Commands(room.container, spec, look_for_room=shown is None)
     files: Files = HostFiles(spec, shown) if shown is not None else InsideFiles(spec, commands)
     try:
-        memory = _memory(room.container, image)
+        counts = _memory(spec, room.container, image)
     except BaseException:
         if shown is not None:
             shown.close()
@@ -135,15 +135,17 @@ def _around(spec: SandboxSpec, image: Image, how: How, room: Room, shown: worksp
         return _room(spec, image, how, images.base_archive(image, spec.workdir) if how == "copy" else None)
 
     shelf = Shelf.join((image.engine, image.id, spec.digest, how), make)
-    return Parts(spec, image, how, room, commands, files, memory, shelf)
+    return Parts(spec, image, how, room, commands, files, counts, shelf)
 
 
-def _memory(container: Container, image: Image) -> oom.OutOfMemory:
+def _memory(spec: SandboxSpec, container: Container, image: Image) -> memory.Memory:
     engine = container.engine
-    if not ways.why_no_overlay(image):  # it is this machine's
-        with engine.failures("inspect a container"), contextlib.suppress(FileNotFoundError):
-            return oom.KernelCounter(engine.quick.inspect_container(container.id)["State"]["Pid"])
-    return oom.EventCounter(engine, container.id)
+    if not spec.writable_root and not ways.why_no_overlay(image):  # the engine is on this machine
+        with engine.failures("inspect a container"):
+            pid = engine.quick.inspect_container(container.id)["State"]["Pid"]
+        with contextlib.suppress(OSError):
+            return memory.KernelMemory(pid, spec.workdir, spec.memory_bytes)
+    return memory.EventMemory(engine, container.id)
 
 
 def _written(spec: SandboxSpec, image: Image) -> Parts:
@@ -172,14 +174,14 @@ def _put(image: Image, container_id: str, packed: IO[bytes]) -> None:
 def _with_layer(spec: SandboxSpec, image: Image, container: Container, before: int) -> Parts:
     try:
         meter = LayerMeter(image.engine, container.id, spec.disk_bytes, before)
-        commands = Commands(container, spec.workdir, look_for_room=False)
+        commands = Commands(container, spec, look_for_room=False)
         files = InsideFiles(spec, commands, meter.begin)
-        memory = _memory(container, image)
+        counts = _memory(spec, container, image)
     except BaseException:
         with contextlib.suppress(SandboxError):
             container.remove()
         raise
-    return Parts(spec, image, "commit", Room(container, None), commands, files, memory, meter=meter)
+    return Parts(spec, image, "commit", Room(container, None), commands, files, counts, meter=meter)
 
 
 def _committed(parent: Parts) -> Parts:
@@ -200,4 +202,4 @@ def _committed(parent: Parts) -> Parts:
 
 
 def _label_lines(spec: SandboxSpec) -> list[str]:
-    return [f"LABEL {name}={value}" for name, value in owner.labels(spec.ttl).items()]
+    return [f"LABEL {name}={value}" for name, value in labels.labels(spec.ttl).items()]

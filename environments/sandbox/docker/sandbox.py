@@ -18,10 +18,11 @@ from typing import Self
 from agentgym_rtmc.environments.sandbox import tree
 from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec, relative_parts
 from agentgym_rtmc.environments.sandbox.conclusion import FLOOD_BYTES, as_argv, conclude, spill
-from agentgym_rtmc.environments.sandbox.docker import images, leftovers, oom, ways
+from agentgym_rtmc.environments.sandbox.docker import images, leftovers, ways
 from agentgym_rtmc.environments.sandbox.docker.command import TooLongError
 from agentgym_rtmc.environments.sandbox.docker.engine import connect
 from agentgym_rtmc.environments.sandbox.docker.files import How
+from agentgym_rtmc.environments.sandbox.docker.memory import Memory
 from agentgym_rtmc.environments.sandbox.docker.parts import Parts, assemble
 from agentgym_rtmc.environments.sandbox.folders import machine_failures
 from agentgym_rtmc.environments.sandbox.output import HeadTail, KeptOutputs
@@ -185,11 +186,11 @@ class DockerSandbox:
 class _Watch:
     """Says, when asked while a command runs, for what reason it must be killed."""
 
-    def __init__(self, streams: Sequence[HeadTail], meter: DiskMeter, memory: oom.OutOfMemory) -> None:
+    def __init__(self, streams: Sequence[HeadTail], meter: DiskMeter, memory: Memory) -> None:
         self._streams = streams
         self._meter = meter
         self._memory = memory
-        self._before = memory.count()
+        memory.begin()
         self._next = 0.0
 
     def __call__(self) -> str | None:
@@ -201,5 +202,5 @@ class _Watch:
         return self.memory() or self._meter.look()
 
     def memory(self) -> str:
-        """`memory` where the kernel has killed something of the command's, else an empty string."""
-        return "memory" if self._memory.count() > self._before else ""
+        """`memory` where the command has passed that limit, else an empty string."""
+        return "memory" if self._memory.passed() else ""

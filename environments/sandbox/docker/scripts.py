@@ -52,14 +52,15 @@ fi
 """
 _BEGIN = r"""
 printf '\001'
-cd "$1" || { chmod u+rwx "$1"; cd "$1"; }
+w=$1
 shift
+cd "$w" || { chmod u+rwx "$w"; cd "$w"; }
 """
 # The shell's own descriptor 2 is closed and 9 is the command's: shells like to remark on how a command died.
 _RUN = '(exec "$@") 2>&9 9>&-\nc=$?'
 
 _FULL = """
-set -- $(stat -f -c '%f %d' . 2>&-)
+set -- $(stat -f -c '%f %d' "$w" 2>&-)
 [ "${1:-9}" -lt 4 ] && end='\\002'
 [ "${2:-9}" -lt 2 ] && end='\\003'
 """

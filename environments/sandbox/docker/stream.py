@@ -7,7 +7,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 STDOUT, STDERR = 1, 2
 _CHUNK = 1 << 16
@@ -33,32 +33,34 @@ class Stream:
         connection.setblocking(False)
         self._split(early)
 
-    def move(self, until: float) -> bool:
-        """Move bytes as soon as any can be moved; wait for that until `until` (`time.monotonic()` seconds) at most.
+    def move(self, until: float) -> None:
+        """See the function `move`, for this one."""
+        move((self,), until)
 
-        Returns whether something came. Raises OSError when the connection breaks.
-        """
-        writing = self._to_close and not self.ended
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN | (select.POLLOUT if writing else 0))
-        came = False
-        for _, events in poll.poll(max(0.0, until - time.monotonic()) * 1000):
-            if events & select.POLLOUT and writing:
-                self._send()
-            if events & ~select.POLLOUT:
-                came = self._receive() or came
-        return came
+    def fileno(self) -> int:
+        """The connection's descriptor."""
+        return self._socket.fileno()
 
-    def _receive(self) -> bool:
+    def waits_for(self) -> int:
+        """What it can go on with, as of `select.poll`."""
+        return select.POLLIN | (select.POLLOUT if self._to_close else 0)
+
+    def go_on(self, events: int) -> None:
+        """Do what can be done without waiting. Raises OSError when the connection breaks."""
+        if events & select.POLLOUT and self._to_close:
+            self._send()
+        if events & ~select.POLLOUT:
+            self._receive()
+
+    def _receive(self) -> None:
         try:
             chunk = self._socket.recv(_CHUNK)
         except BlockingIOError:
-            return False
-        if not chunk:
+            return
+        if chunk:
+            self._split(chunk)
+        else:
             self.ended = True
-            return False
-        self._split(chunk)
-        return True
 
     def _send(self) -> None:
         try:
@@ -91,3 +93,16 @@ class Stream:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
+
+
+def move(streams: Sequence[Stream], until: float) -> None:
+    """Move bytes of any stream as soon as that is possible; wait for it until `until` at most (`time.monotonic()`).
+
+    Raises OSError when a connection breaks.
+    """
+    poll = select.poll()
+    numbered = {stream.fileno(): stream for stream in streams if not stream.ended}
+    for number, stream in numbered.items():
+        poll.register(number, stream.waits_for())
+    for number, events in poll.poll(max(0.0, until - time.monotonic()) * 1000):
+        numbered[number].go_on(events)

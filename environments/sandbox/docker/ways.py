@@ -60,7 +60,7 @@ def _try(spec: SandboxSpec, container: Container, slot: Path) -> str:
         secret = secrets.token_bytes(16).hex().encode()
         folders.write_file(slot, ("secret",), secret, 0o600)
         told = Bytes(1000)
-        Commands(container, spec.workdir, look_for_room=False).run([b"cat", b"secret"], 60, [told])
+        Commands(container, spec, look_for_room=False).run([b"cat", b"secret"], 60, [told])
         return "" if told.data == secret else "the engine runs on another machine, or in other mount namespaces"
     finally:
         shown.close()
