@@ -72,12 +72,17 @@ def grade_log(row: SWEBenchRow | Mapping[str, Any], patch: str | None, log: str 
     markers than an official run prints is tampered; forgeries that need no marker can be told only where canaries ran.
     Raises TaskError for a row that is none, GradingError when the grader itself fails.
     """
+    return grade_finished(row, patch, log).grade
+
+
+def grade_finished(row: SWEBenchRow | Mapping[str, Any], patch: str | None, log: str | bytes) -> GradedRun:
+    """`grade_log`, with the log as swebench reads it and its own report."""
     row = row if isinstance(row, SWEBenchRow) else SWEBenchRow.read(row, "row")
     text = uniform_lines(log.decode("utf-8", "replace") if isinstance(log, bytes) else log)
     told = [*foreign_markers(text)]
     if patch is not None and holds_marker(patch):
         told.append("the patch spells one of the log's markers")
-    return _judge(row, patch, text, told).grade
+    return _judge(row, patch, text, told)
 
 
 def grade_run(

@@ -10,6 +10,7 @@ swebench raises, is answered with an `error`; nothing ends the process but the e
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -82,10 +83,22 @@ def _same(graded: str, reported: str) -> bool:
     return graded.count("[") > graded.count("]") and reported.startswith(graded)
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Answer one request: `operation` is `report` or `inspect`, the rest its arguments."""
+def run_report(instances: list[dict[str, Any]], predictions: dict[str, Any], run_id: str, folder: str) -> str:
+    """Let swebench sum a run up in `folder`, where its logs lie; returns the name of the file it wrote."""
+    from swebench.harness.reporting import make_run_report
+
+    with contextlib.chdir(folder):  # swebench knows its logs by a relative path only
+        return str(make_run_report(predictions, instances, run_id, client=None))
+
+
+def answer(request: dict[str, Any]) -> Any:
+    """Answer one request: `operation` names one of the functions above, the rest are its arguments."""
     values = dict(request)
-    operations: dict[str, Callable[..., dict[str, Any]]] = {"report": official_report, "inspect": inspect_segment}
+    operations: dict[str, Callable[..., Any]] = {
+        "report": official_report,
+        "inspect": inspect_segment,
+        "run_report": run_report,
+    }
     return operations[values.pop("operation")](**values)
 
 

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from agentgym_rtmc.environments.swebench.rows import SWEBenchRow
@@ -116,6 +117,16 @@ def inspect_segment(row: SWEBenchRow, segment: str, names: Sequence[str] = ()) -
     """What is reported between the markers; see `harness.inspect_segment`."""
     found: dict[str, Any] = _ask("inspect", row, segment=segment, names=list(names))
     return found
+
+
+def run_report(rows: Sequence[SWEBenchRow], predictions: Mapping[str, Any], run_id: str, folder: Path) -> str:
+    """The name of the report of a run that swebench wrote into `folder`; see `harness.run_report`."""
+    instances = [row.instance() for row in rows]
+    request = {"instances": instances, "predictions": dict(predictions), "run_id": run_id, "folder": str(folder)}
+    try:
+        return str(_harness.ask({"operation": "run_report", **request}))
+    except UnreadableLogError as error:
+        raise GradingError(f"swebench cannot report on {folder}: {error}") from error
 
 
 def _ask(operation: str, row: SWEBenchRow, **values: Any) -> Any:
