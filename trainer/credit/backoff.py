@@ -20,7 +20,7 @@ from agentgym_rtmc.trainer.credit import checks
 from agentgym_rtmc.trainer.credit.closure import closed_values, step_targets
 from agentgym_rtmc.trainer.credit.numbering import Floats, sums
 from agentgym_rtmc.trainer.credit.registry import Credit, estimator
-from agentgym_rtmc.trainer.credit.returns import returns_to_go, varied
+from agentgym_rtmc.trainer.credit.returns import SAME_RETURN, returns_to_go, varied
 from agentgym_rtmc.trainer.credit.tree import RolloutTree
 from agentgym_rtmc.trainer.credit.visits import (
     Totals,
@@ -133,7 +133,7 @@ def _gate(tree: RolloutTree, gains: Floats) -> Floats:
     between = sums(pairs.parent, totals.n * (_mean(totals) - value[pairs.parent]) ** 2, size)
     inside = (gains - _mean(totals)[pairs.ids]) ** 2 * first_visits(tree, pairs)
     within = sums(tree.state.ids, inside, size)
-    varies = between + within > 0
+    varies = between + within > n * (SAME_RETURN * np.maximum(1.0, np.abs(value))) ** 2  # else rounding would decide
     return (np.tanh(n / GATE_VISITS) * np.where(varies, between / np.where(varies, between + within, 1.0), 0.0))[
         tree.state.ids
     ]

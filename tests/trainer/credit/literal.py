@@ -70,9 +70,9 @@ def rloo(group):
     return by_run(group, value)
 
 
-def first_visits(run, gamma, keys=None):
-    """(state, action) -> return after its first occurrence in the run."""
-    gains, seen = to_go(run, gamma), {}
+def first_visits(run, gamma, keys=None, gains=None):
+    """(state, action) -> return after its first occurrence in the run, or what `gains` holds there."""
+    gains, seen = gains or to_go(run, gamma), {}
     for t, pair in enumerate(zip(keys or run.states, run.actions, strict=True)):
         seen.setdefault(pair, gains[t])
     return seen
@@ -272,8 +272,11 @@ def closure(group, beta=0.98, step_weight=5.0, form="general"):
     return result
 
 
-def ladder(run, t, runs, keys, gamma, strength, leave_one_out):
-    """Value of a turn from coarse to fine; `keys` holds functions run -> state keys, finest first."""
+def ladder(run, t, runs, keys, gamma, strength, leave_one_out, sampled=lambda run: None):
+    """Value of a turn from coarse to fine; `keys` holds functions run -> state keys, finest first.
+
+    `sampled`: run -> what is averaged in place of its returns-to-go.
+    """
     reference = [other for other in runs if other is not run] if leave_one_out else runs
     value = prior_value(run, t, reference, gamma, "return_to_go")
     for key in reversed(keys):
@@ -281,7 +284,7 @@ def ladder(run, t, runs, keys, gamma, strength, leave_one_out):
         found = [
             gain
             for other in reference
-            for (state, _), gain in first_visits(other, gamma, key(other)).items()
+            for (state, _), gain in first_visits(other, gamma, key(other), sampled(other)).items()
             if state == s
         ]
         if found or strength:
@@ -293,10 +296,46 @@ def key_levels(count):
     return [lambda run: run.states, *(lambda run, i=i: run.coarser[i] for i in range(2))][:count]
 
 
-def backoff(group, gamma=0.99, strength=2.0, q_strength=0.0, levels=1, leave_one_out=True, skip_zero_variance=True):
+def gate(s, runs, gamma, sampled):
+    """tanh(n / 4) B / (B + W) of a state, from the variance between and within its actions."""
+    met = defaultdict(list)
+    for run in runs:
+        for (state, a), gain in first_visits(run, gamma, gains=sampled(run)).items():
+            if state == s:
+                met[a].append(gain)
+    everything = [gain for gains in met.values() for gain in gains]
+    value = fmean(everything)
+    between = math.fsum(len(gains) * (fmean(gains) - value) ** 2 for gains in met.values())
+    within = math.fsum((gain - fmean(gains)) ** 2 for gains in met.values() for gain in gains)
+    if max(everything) - min(everything) <= 1e-12 * max(1, abs(value)):
+        return 0.0
+    return math.tanh(len(everything) / 4) * between / (between + within)
+
+
+def backoff(
+    group,
+    gamma=0.99,
+    strength=2.0,
+    q_strength=0.0,
+    levels=1,
+    leave_one_out=True,
+    values="returns",
+    variance_gate=False,
+    skip_zero_variance=True,
+):
     runs, result, keys = valid_of(group), zeros(group), key_levels(levels)
     if len(runs) < 2 or (skip_zero_variance and no_variance(group)):
         return result
+    targets = {id(run): to_go(run, gamma) for run in runs}
+    if values == "closure":
+        v = closed_values(runs, gamma, [run.rewards for run in runs])
+        for run in runs:
+            behind = [*(v[s] for s in run.states[1:]), 0.0]
+            targets[id(run)] = [r + gamma * x for r, x in zip(run.rewards, behind, strict=True)]
+
+    def sampled(run):
+        return targets[id(run)]
+
     for run, row in zip(group, result, strict=True):
         if not run.valid:
             continue
@@ -306,12 +345,15 @@ def backoff(group, gamma=0.99, strength=2.0, q_strength=0.0, levels=1, leave_one
             q = prior_value(run, t, reference, gamma, "return_to_go")
             for key in reversed(keys if q_strength else keys[:1]):
                 pair = (key(run)[t], a)
-                visits = [first_visits(other, gamma, key(other)) for other in runs]
+                visits = [first_visits(other, gamma, key(other), sampled(other)) for other in runs]
                 found = [seen[pair] for seen in visits if pair in seen]
                 q = (math.fsum(found) + q_strength * q) / (len(found) + q_strength)
             if not keys:
-                q = gains[t]
-            row[t] = q - ladder(run, t, runs, keys, gamma, strength, leave_one_out)
+                q = sampled(run)[t]
+            row[t] = q - ladder(run, t, runs, keys, gamma, strength, leave_one_out, sampled)
+            if variance_gate and keys:
+                centred = gains[t] - prior_value(run, t, reference, gamma, "return_to_go")
+                row[t] = centred + gate(run.states[t], runs, gamma, sampled) * (row[t] - centred)
     return result
 
 

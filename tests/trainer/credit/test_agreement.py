@@ -178,8 +178,27 @@ def test_closure_on_any_rewards(batch, shuffle, **parameters):
     q_strength=st.sampled_from([0.0, 1.5]),
     used=st.integers(0, 3),
     leave_one_out=st.booleans(),
+    variance_gate=st.booleans(),
 )
 def test_backoff(batch, shuffle, used, **parameters):
+    tree, order = tree_of(batch, shuffle=shuffle, levels=2)
+    rows = dict(zip(order, estimate("backoff", tree, levels=used, **parameters), strict=True))
+    expected = by_group(literal.backoff, batch, levels=used, **parameters)
+    assert_close([rows[i] for i in range(len(order))], expected)
+
+
+@given(
+    batch=batches(),
+    shuffle=shuffles,
+    gamma=st.sampled_from([0.9, 0.5]),
+    strength=st.sampled_from([0.0, 2.0]),
+    q_strength=st.sampled_from([0.0, 1.5]),
+    used=st.integers(0, 3),
+    leave_one_out=st.booleans(),
+    variance_gate=st.booleans(),
+)
+def test_backoff_with_closed_values(batch, shuffle, used, **parameters):
+    parameters["values"] = "closure"
     tree, order = tree_of(batch, shuffle=shuffle, levels=2)
     rows = dict(zip(order, estimate("backoff", tree, levels=used, **parameters), strict=True))
     expected = by_group(literal.backoff, batch, levels=used, **parameters)
