@@ -91,6 +91,7 @@ class Commands:
         self._workdir = spec.workdir.encode()
         self._most = most_processes(spec)
         self._look_for_room = look_for_room
+        self._begun = False
         self._failure: SandboxError | None = None
 
     def run(
@@ -113,15 +114,18 @@ class Commands:
 
     @contextlib.contextmanager
     def _remembered(self) -> Iterator[None]:
-        """After a failure nobody knows what runs in the container, so nothing else is run in it."""
+        """After a failure in the midst of it nobody knows what runs in the container: nothing else is run in it."""
         if self._failure is not None:
             raise SandboxError(f"the sandbox has failed before and is not used again: {self._failure}")
         self._container.check()
         try:
             yield
         except SandboxError as error:
-            self._failure = error
+            if self._begun:
+                self._failure = error
             raise
+        finally:
+            self._begun = False
 
     @property
     def failed(self) -> bool:
@@ -196,7 +200,9 @@ class Commands:
                     "Id"
                 ]
             )
-            connection, early = engine.hijack(f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
+            connection = engine.open()
+            self._begun = True
+            early = engine.take_over(connection, f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
             running = _Running(self._container, exec_id, sinks)
             try:
                 running.stream = Stream(connection, early, running.feed, stdin)

@@ -64,12 +64,11 @@ class Container:
     def _start(self) -> None:
         said = _Said(bytearray(), bytearray())
         with self.engine.failures("start a container"):
-            connection, early = self.engine.hijack(f"/containers/{self.id}/attach?stream=1&stdin=1&stdout=1&stderr=1")
+            connection = self.engine.open()
+            path = f"/containers/{self.id}/attach?stream=1&stdin=1&stdout=1&stderr=1"
+            early = self.engine.take_over(connection, path)
             self._lifeline = Stream(connection, early, said.feed, None)
-            try:
-                self.engine.slow.start(self.id)
-            except Exception as error:
-                raise _explained(self.engine, error) from error
+            self.engine.slow.start(self.id)
             give_up = time.monotonic() + _START_PATIENCE
             while scripts.READY not in said.out:
                 self._lifeline.move(time.monotonic() + 1)
@@ -122,14 +121,3 @@ class Container:
                 return False
             raise
         return True
-
-
-def _explained(engine: Engine, error: Exception) -> Exception:
-    """A failed start because of the image's contents is the image's fault, not the machine's."""
-    told = str(error)
-    if "/bin/sh" in told and ("no such file" in told or "not found" in told or "permission denied" in told):
-        return SandboxUnavailableError(
-            f"a container of this image cannot start: it has no usable /bin/sh; an image for sandboxes needs that and "
-            f"{', '.join(scripts.NEEDED[1:])} (busybox or GNU)"
-        )
-    return error

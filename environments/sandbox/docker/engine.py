@@ -29,7 +29,6 @@ QUICK = 20.0
 """Seconds that the engine may take to answer what costs it milliseconds."""
 SLOW = 300.0
 """Seconds that it may take to make, start, commit or copy something."""
-_CONNECTIONS = 128
 _FAILURES = (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 
 _lock = threading.Lock()
@@ -53,15 +52,16 @@ class Engine:
                 "remote engine's socket, e.g. ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST, and set "
                 "DOCKER_HOST=unix:///tmp/docker.sock"
             )
+        # The client keeps idle connections by URL, and hardly ever uses one again: one is enough.
         try:
-            self.slow = docker.APIClient(address, version="auto", timeout=SLOW, max_pool_size=_CONNECTIONS)
+            self.slow = docker.APIClient(address, version="auto", timeout=SLOW, num_pools=1)
         except _FAILURES as error:
             raise SandboxUnavailableError(
                 f"no container engine answers at {address} ({_told(error)}); start Docker or podman's service, or set "
                 "DOCKER_HOST to the engine's socket; see `agentgym-rtmc doctor`"
             ) from error
         version = self.slow.api_version
-        self.quick = docker.APIClient(address, version=version, timeout=QUICK, max_pool_size=_CONNECTIONS)
+        self.quick = docker.APIClient(address, version=version, timeout=QUICK, num_pools=1)
         self.endless = docker.APIClient(address, version=version, timeout=None)
 
     @cached_property
@@ -107,12 +107,26 @@ class Engine:
             answer = self.quick.post(url, json={"PidsLimit": limit}, timeout=QUICK)
             answer.raise_for_status()
 
-    def hijack(self, path: str, body: dict[str, Any] | None = None) -> tuple[socket.socket, bytes]:
-        """Post to `path` and take over the connection: a socket, and what came on it already.
+    def open(self) -> socket.socket:
+        """A connection of its own, to be closed by the caller. Raises OSError."""
+        if self.address.startswith("unix://"):
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(QUICK)
+            try:
+                connection.connect(self.address.removeprefix("unix://"))
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+        host, _, port = self.address.partition("://")[2].partition("/")[0].rpartition(":")
+        return socket.create_connection((host.strip("[]"), int(port)), timeout=QUICK)
 
-        Raises OSError when the connection breaks, SandboxError or ContainerGoneError when the engine refuses.
+    def take_over(self, connection: socket.socket, path: str, body: dict[str, Any] | None = None) -> bytes:
+        """Post to `path` and make a stream of the connection; return what came on it already.
+
+        Closes the connection when it fails: raises OSError when it breaks, SandboxError or ContainerGoneError when the
+        engine refuses.
         """
-        connection = self._connect()
         try:
             data = json.dumps(body or {}).encode()
             head = f"POST /v{self.slow.api_version}{path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\n"
@@ -129,23 +143,10 @@ class Engine:
             if status not in (101, 200):
                 kind = ContainerGoneError if status in (404, 409) else SandboxError
                 raise kind(f"the engine at {self.address} refuses a stream: {rest.decode(errors='replace').strip()}")
-            return connection, rest
+            return rest
         except BaseException:
             connection.close()
             raise
-
-    def _connect(self) -> socket.socket:
-        if self.address.startswith("unix://"):
-            connection = socket.socket(socket.AF_UNIX)
-            connection.settimeout(QUICK)
-            try:
-                connection.connect(self.address.removeprefix("unix://"))
-            except BaseException:
-                connection.close()
-                raise
-            return connection
-        host, _, port = self.address.partition("://")[2].partition("/")[0].rpartition(":")
-        return socket.create_connection((host.strip("[]"), int(port)), timeout=QUICK)
 
 
 def connect() -> Engine:

@@ -17,7 +17,6 @@ from agentgym_rtmc.environments.sandbox.docker.command import Bytes, Commands
 from agentgym_rtmc.environments.sandbox.docker.container import Container
 from agentgym_rtmc.environments.sandbox.docker.engine import Engine
 from agentgym_rtmc.environments.sandbox.docker.images import Image
-from agentgym_rtmc.errors import AgentGymError
 
 _lock = threading.Lock()
 _reasons: dict[Engine, str] = {}
@@ -26,7 +25,7 @@ _reasons: dict[Engine, str] = {}
 def why_no_overlay(image: Image) -> str:
     """Why workspaces of this process cannot be mounted into the engine's containers; an empty string if they can.
 
-    Tried with `image` where the engine is not known yet.
+    Tried with `image` where the engine is not known yet. Raises what starting a container raises.
     """
     with _lock:
         if image.engine not in _reasons:
@@ -46,10 +45,10 @@ def _look(image: Image) -> str:
         container = Container(image.engine, options.create_arguments(spec, image, str(slot)))
         try:
             return _try(spec, container, slot)
+        except OSError as error:
+            return f"a trial failed: {error}"
         finally:
             container.remove()
-    except (AgentGymError, OSError) as error:
-        return f"a trial failed: {error}"
     finally:
         folders.remove_tree(slot)
 
