@@ -52,17 +52,19 @@ class Engine:
                 "remote engine's socket, e.g. ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST, and set "
                 "DOCKER_HOST=unix:///tmp/docker.sock"
             )
-        # The client keeps idle connections by URL, and hardly ever uses one again: one is enough.
         try:
-            self.slow = docker.APIClient(address, version="auto", timeout=SLOW, num_pools=1)
+            self.slow = docker.APIClient(address, version="auto", timeout=SLOW)
         except _FAILURES as error:
             raise SandboxUnavailableError(
                 f"no container engine answers at {address} ({_told(error)}); start Docker or podman's service, or set "
                 "DOCKER_HOST to the engine's socket; see `agentgym-rtmc doctor`"
             ) from error
         version = self.slow.api_version
-        self.quick = docker.APIClient(address, version=version, timeout=QUICK, num_pools=1)
+        self.quick = docker.APIClient(address, version=version, timeout=QUICK)
         self.endless = docker.APIClient(address, version=version, timeout=None)
+        for client in (self.quick, self.slow):
+            # The client keeps idle connections by URL, and hardly ever asks for the same twice.
+            client.headers["Connection"] = "close"
 
     @cached_property
     def info(self) -> dict[str, Any]:
