@@ -54,7 +54,7 @@ class SignatureConfig(Settings):
 class CreditConfig(Settings):
     """How credit is assigned."""
 
-    estimator: str = Field("rtmc", description="registered estimator or 'module:function'")
+    estimator: str = Field("adaptive", description="registered estimator or 'module:function'")
     parameters: dict[str, Any] = Field(default_factory=dict, description="its keyword arguments")
 
 

@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ("arguments", "message"),
     [
         (["--estimator", "rtmcc"], "no estimator 'rtmcc'; did you mean 'rtmc'?"),
-        (["credit.parameters={alpa=1}"], "estimator 'rtmc' has no parameter 'alpa'"),
+        (["credit.parameters={alpa=1}"], "estimator 'adaptive' has no parameter 'alpa'"),
         (["signature.name=operation"], "no signature 'operation'; did you mean 'operations'?"),
         (["signature.parameters={nosuch=1}"], "signature 'operations': "),
         (["env.id=CodeRepare-v0"], "no environment 'CodeRepare-v0' is registered; did you mean"),
