@@ -37,6 +37,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "validate": ("agentgym_rtmc.environments.commands:validate", "check that tasks are solvable, and not for free"),
     },
     "This machine": {
+        "prefetch": ("agentgym_rtmc.environments.sandbox_commands:prefetch", "fetch container images for sandboxes"),
+        "clean": ("agentgym_rtmc.environments.sandbox_commands:clean", "remove what dead runs left behind"),
         "doctor": ("agentgym_rtmc.commands:doctor", "check what works here and what is missing"),
     },
 }

@@ -113,7 +113,7 @@ class Pool(Generic[T]):
                 self._changed.acquire()
             return None
         if self._failure is not None and not isinstance(self._failure, InfrastructureError):
-            failure, self._failure = self._failure, None
+            failure, self._failure, self._next_try = self._failure, None, 0.0  # whoever asks next may have mended it
             raise failure
         left = None if give_up is None else give_up - time.monotonic()
         if left is not None and left <= 0:
