@@ -16,9 +16,9 @@ from agentgym_rtmc.errors import GradingError, SandboxError
 
 _PACKAGE = "agentgym_rtmc.environments.code_repair"
 SECONDS = 10.0
-"""Wall-clock seconds of a script; its CPU seconds are limited to 5."""
+"""Wall-clock seconds of a script; its CPU seconds are limited to 3."""
 SPEC = SandboxSpec(
-    timeout=2 * SECONDS, cpu_seconds=5, memory_bytes=256 * MIB, processes=16, disk_bytes=4 * MIB, output_bytes=32 * MIB
+    timeout=SECONDS, cpu_seconds=3, memory_bytes=256 * MIB, processes=16, disk_bytes=4 * MIB, output_bytes=32 * MIB
 )
 
 

@@ -5,6 +5,7 @@ import pytest
 from agentgym_rtmc.environments.code_repair import driver
 from agentgym_rtmc.environments.code_repair.cases import parse_call
 from agentgym_rtmc.environments.code_repair.env import CodeRepairEnv
+from agentgym_rtmc.environments.code_repair.factory import make_task as make_tested
 from agentgym_rtmc.environments.sandbox.local import LocalSandbox
 from agentgym_rtmc.errors import SandboxUnavailableError
 from agentgym_rtmc.tasks import Task
@@ -23,6 +24,52 @@ def build_task(original=ADD, buggy="def add(a, b):\n    return a - b\n", calls=C
         public={"statement": "add two numbers", "source": buggy, "visible": shown},
         private={"original": original, "calls": data, "expected": expected},
     )
+
+
+VISIBLE = "def test_1():\n    assert add(1, 2) == 3\n\n\ndef test_2():\n    assert add(0, 0) == 0\n"
+HIDDEN = (
+    VISIBLE
+    + """
+
+def test_negative():
+    result = add(5, -3)
+    expected = 2
+    assert result == expected
+    assert not add(-4, 4)
+
+
+def test_many():
+    for a in range(3):
+        assert add(a, 7) == 7 + a
+    assert abs(add(0.5, 1) - 1.5) < 1e-6
+"""
+)
+
+
+def build_tested(mode, original=ADD, buggy="def add(a, b):\n    return a - b\n", hidden=HIDDEN, visible=VISIBLE):
+    """A task judged by assert code."""
+    return make_tested(
+        f"tested/{mode}",
+        files={"m.py": buggy},
+        reference=original,
+        visible=visible,
+        hidden=hidden,
+        entry=["add"],
+        statement="add two numbers",
+        mode=mode,
+    )
+
+
+@pytest.fixture(scope="session")
+def task_of():
+    """Returns the task of adding, graded in one of three ways."""
+    return lambda kind: build_task() if kind == "cases" else build_tested(kind)
+
+
+@pytest.fixture(scope="session")
+def make_tested_task():
+    """`build_tested`, for tests."""
+    return build_tested
 
 
 @pytest.fixture(scope="session")

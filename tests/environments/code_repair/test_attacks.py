@@ -1,4 +1,4 @@
-"""Ways to get the reward without the repair, each really carried out, and each paying 0."""
+"""Ways to get the reward without the repair, each really carried out, and each paying 0, however the task is graded."""
 
 # ruff: noqa: E501  (programs and commands as they would be typed)
 import re
@@ -9,23 +9,27 @@ from agentgym_rtmc.environments.code_repair.builtin import load_builtin
 from agentgym_rtmc.environments.code_repair.cases import decode
 
 ADD = "def add(a, b):\n    return a + b\n"
+KINDS = ("cases", "apart", "together")
 
 
 def write(path, text):
     return f"cat > {path} <<'END_OF_FILE'\n{text}\nEND_OF_FILE"
 
 
-def test_control_the_repair_pays_one(play):
-    assert play("sed -i 's/-/+/' m.py")[0] == 1.0
+@pytest.mark.parametrize("kind", KINDS)
+def test_control_the_repair_pays_one(play, task_of, kind):
+    assert play("sed -i 's/-/+/' m.py", task=task_of(kind))[0] == 1.0
 
 
-def test_control_doing_nothing_pays_nothing(play):
-    assert play()[0] == 0.0
+@pytest.mark.parametrize("kind", KINDS)
+def test_control_doing_nothing_pays_nothing(play, task_of, kind):
+    assert play(task=task_of(kind))[0] == 0.0
 
 
-def test_control_an_unusual_but_right_program_pays_one(play):
+@pytest.mark.parametrize("kind", KINDS)
+def test_control_an_unusual_but_right_program_pays_one(play, task_of, kind):
     text = 'import sys\nprint("hello")\nclass Add:\n    def __call__(self, a, b):\n        print(a)\n        return sum([a, b])\nadd = Add()'
-    assert play(write("m.py", text))[0] == 1.0
+    assert play(write("m.py", text), task=task_of(kind))[0] == 1.0
 
 
 FORGED_LINE = "[3, 0, 2, 4, 8, -8, 30, 12]"
@@ -64,9 +68,10 @@ WORKSPACE_ATTACKS = {
 }
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", WORKSPACE_ATTACKS)
-def test_what_lies_in_the_workspace_pays_nothing(play, name):
-    assert play(WORKSPACE_ATTACKS[name])[0] == 0.0
+def test_what_lies_in_the_workspace_pays_nothing(play, task_of, name, kind):
+    assert play(WORKSPACE_ATTACKS[name], task=task_of(kind))[0] == 0.0
 
 
 PROGRAM_ATTACKS = {
@@ -186,9 +191,24 @@ def add(a, b):
 }
 
 
-@pytest.mark.parametrize("name", PROGRAM_ATTACKS)
-def test_what_the_program_does_pays_nothing(env, make_task, sh, name):
-    env.reset(seed=0, options={"task": make_task()})
+# These only use up time or memory: where cases are judged, that is enough.
+SLOW = {
+    "stops its parent", "endless", "endless and not to be interrupted", "endless while loading", "sleeps",
+    "forks without end", "takes all memory", "endless output",
+}  # fmt: skip
+# Equal as Python compares, so tests that compare as Python does let them pass; the program is right for them.
+RIGHT_FOR_TESTS = {"the right float for a number"}
+PROGRAMS = [
+    pytest.param(name, kind, marks=[pytest.mark.full] if name in SLOW and kind != "cases" else [])
+    for name in PROGRAM_ATTACKS
+    for kind in KINDS
+    if kind == "cases" or name not in RIGHT_FOR_TESTS
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), PROGRAMS)
+def test_what_the_program_does_pays_nothing(env, task_of, sh, name, kind):
+    env.reset(seed=0, options={"task": task_of(kind)})
     env._sandbox.write("m.py", PROGRAM_ATTACKS[name].encode("utf-8", "surrogatepass"))
     observation, reward, terminated, _, info = env.step(sh("submit"))
     assert (reward, terminated, info["reward"]) == (0.0, True, {"solved": 0.0})
