@@ -25,6 +25,10 @@ class Backend(Protocol):
     """Turns an agent's command into a command line for the host. One instance serves one sandbox."""
 
     name: str
+    private_memory: bool
+    """Whether commands have a /tmp and a /dev/shm of their own in memory."""
+    scratch: Path | None
+    """Else a folder of the host for temporary files, which is there while a command runs."""
 
     def __init__(self, spec: SandboxSpec, root: Path, folder: Path, workspace: Path) -> None:
         """`root` as of `root.ensure_root`; `folder` is the sandbox's own on the host, `workspace` lies in it."""

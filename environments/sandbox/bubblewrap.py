@@ -26,6 +26,8 @@ class Bubblewrap:
     """One fresh `bwrap` per command; everything in it dies with it."""
 
     name = "bubblewrap"
+    private_memory = True
+    scratch: Path | None = None
 
     def __init__(self, spec: SandboxSpec, root: Path, folder: Path, workspace: Path) -> None:
         """See `Backend`. Raises SandboxUnavailableError where user namespaces are refused to root."""

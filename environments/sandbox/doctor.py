@@ -55,7 +55,7 @@ def _root() -> Iterator[Check]:
 
 
 def _backends(folder: Path) -> Iterator[Check]:
-    reasons = {name: local.why_not(name, folder) for name in ("bubblewrap", "unshare")}
+    reasons = {name: local.why_not(name, folder) for name in local.ISOLATING}
     works = [name for name, reason in reasons.items() if not reason]
     for name, reason in reasons.items():
         if not reason:

@@ -1,15 +1,16 @@
-"""A sandbox on this machine without a container engine: bubblewrap, else util-linux namespaces, else a refusal.
+"""A sandbox on this machine without a container engine: bubblewrap, else util-linux namespaces, else Landlock.
 
-One fresh set of namespaces per command, so nothing but files in the workspace passes from one command to the next:
-background processes, /tmp and /dev/shm end with the command. The workspace is a folder of the run, mounted inside.
+Isolation is set up anew for each command, so nothing but files in the workspace passes from one command to the next:
+background processes, /tmp and /dev/shm end with the command. The workspace is a folder of the run.
 
 Invariants:
 - The back end that is used has been tried on this machine in this process.
 - Nothing runs without isolation unless somebody asked for it in so many words, and then a warning is printed.
 
-Not promised: protection from bugs in the kernel; exact limits on memory and disk, which a watchdog measures every few
-hundredths of a second (a command may be past them for that long); a limit on memory that the kernel holds for sockets
-or, under `unshare`, for System V IPC; a limit on CPU but for each process's and the deadline.
+Not promised: protection from bugs in the kernel. Where the process may neither mount nor make control groups, a
+watchdog measures memory and disk every few hundredths of a second, so a command may be past the limits for that long;
+memory that the kernel holds for sockets or, under `unshare`, for System V IPC is not limited then, and CPU only by each
+process's own limit and the deadline. `landlock` hides less than the others; see there.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from agentgym_rtmc.environments.sandbox import bubblewrap, folders, leftovers, process, tree, unshare, watch
+from agentgym_rtmc.environments.sandbox import bubblewrap, folders, landlock, leftovers, process, tree, unshare, watch
 from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, Backend
-from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec, relative_parts
+from agentgym_rtmc.environments.sandbox.base import AGENT_UID, ExecResult, SandboxSpec, relative_parts
 from agentgym_rtmc.environments.sandbox.cgroups import Cgroup
 from agentgym_rtmc.environments.sandbox.conclusion import as_argv
 from agentgym_rtmc.environments.sandbox.folders import machine_failures
@@ -51,8 +52,15 @@ What to do, one of these:
   `sysctl user.max_user_namespaces=10000` (RHEL 7); inside a container start it with `--privileged` or as a VM;
 - on a machine that holds nothing of value only: set AGENTGYM_RTMC_UNSAFE_NO_SANDBOX=1 to run without isolation."""
 
-BACKENDS: dict[str, type[Backend]] = {"bubblewrap": bubblewrap.Bubblewrap, "unshare": unshare.Unshare, "none": Plain}
-"""Every way of running a command; `auto` tries the isolating ones in this order."""
+BACKENDS: dict[str, type[Backend]] = {
+    "bubblewrap": bubblewrap.Bubblewrap,
+    "unshare": unshare.Unshare,
+    "landlock": landlock.Landlock,
+    "none": Plain,
+}
+"""Every way of running a command."""
+ISOLATING = ("bubblewrap", "unshare", "landlock")
+"""What `auto` tries, in this order."""
 
 _lock = threading.Lock()
 _tried: dict[tuple[str, Path], str] = {}
@@ -69,16 +77,24 @@ def why_not(name: str, root: Path) -> str:
 
 
 def _try(name: str, root: Path) -> str:
+    if name == "landlock":
+        return landlock.why_not() or _trial(name, root)
     module = {"bubblewrap": bubblewrap, "unshare": unshare}[name]
     missing = [program for program in module.PROGRAMS if not shutil.which(program, path=HOST_ENVIRONMENT["PATH"])]
     if missing:
         return f"{', '.join(missing)} not installed ({module.PACKAGE})"
+    return _trial(name, root)
+
+
+def _trial(name: str, root: Path) -> str:
+    """Run a harmless command; return what went wrong."""
+    user = os.geteuid() if name == "landlock" and os.geteuid() != 0 else AGENT_UID
     try:
         with LocalSandbox(SandboxSpec(root=root), backend=BACKENDS[name]) as sandbox:
             result = sandbox.exec(["sh", "-c", "echo works > probe && cat probe && id -u"])
     except (SandboxError, SandboxUnavailableError) as error:
         return str(error)
-    return "" if result.stdout == "works\n65534\n" else f"a trial command said: {result.stdout}{result.stderr}"
+    return "" if result.stdout == f"works\n{user}\n" else f"a trial command said: {result.stdout}{result.stderr}"
 
 
 def choose(spec: SandboxSpec) -> tuple[type[Backend], Path]:
@@ -91,7 +107,7 @@ def choose(spec: SandboxSpec) -> tuple[type[Backend], Path]:
             f"local sandboxes need Linux and this is {sys.platform}; use WSL2, a Linux virtual machine or a container"
         )
     root = spec.root or ensure_root()
-    names = ("bubblewrap", "unshare") if spec.isolation == "auto" else (spec.isolation,)
+    names = ISOLATING if spec.isolation == "auto" else (spec.isolation,)
     reasons = []
     for name in names:
         reason = why_not(name, root)
@@ -155,7 +171,6 @@ class LocalSandbox:
             raise
         self._late = brief
         self._enter = [] if brief else [word.encode() for word in self._cgroup.enter]
-        self._private_scratch = backend is not Plain
         self._outputs = KeptOutputs(self._spec.kept_output_bytes)
         self._closed = False
 
@@ -208,8 +223,10 @@ class LocalSandbox:
                 meter = self._workspace.meter()
             except tree.TreeRefusedError as error:
                 return ExecResult(stdout="", stderr="", code=137, out_of_disk=True, note=f"refused: {error}")
-            watchdog = watch.Watchdog(spec, meter, self._private_scratch, self._cgroup, self._late)
             launch = self._backend.launch(words)
+            if self._backend.scratch is not None:
+                meter = watch.Meters(meter, watch.FolderMeter(self._backend.scratch, spec.disk_bytes, spec.disk_files))
+            watchdog = watch.Watchdog(spec, meter, self._backend.private_memory, self._cgroup, self._late)
             launch = replace(launch, argv=[*self._enter, *launch.argv])
             try:
                 seconds = spec.timeout if timeout is None else timeout

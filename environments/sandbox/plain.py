@@ -21,6 +21,8 @@ class Plain:
     """Starts commands directly, with the per-process limits where `prlimit` is installed."""
 
     name = "none"
+    private_memory = False
+    scratch: Path | None = None
 
     def __init__(self, spec: SandboxSpec, root: Path, folder: Path, workspace: Path) -> None:
         """See `Backend`; `root` is not used. `python` is the running interpreter's base, without site-packages."""
@@ -42,7 +44,7 @@ class Plain:
 
     def launch(self, argv: list[bytes]) -> Launch:
         """See `Backend`."""
-        return Launch(argv=[*self._before, *argv], env=self._env, cwd=self._workspace, namespaced=False, marked=False)
+        return Launch(argv=[*self._before, *argv], env=self._env, cwd=self._workspace, ends_by="group", marked=False)
 
     def close(self) -> None:
         """See `Backend`."""

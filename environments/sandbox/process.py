@@ -16,9 +16,10 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from agentgym_rtmc.environments.sandbox import owner
 from agentgym_rtmc.environments.sandbox.base import ExecResult
@@ -41,10 +42,13 @@ class Launch:
     cwd: Path | None = None
     pass_fds: tuple[int, ...] = ()
     """Descriptors the command line names; closed here once the command has started."""
-    namespaced: bool = True
-    """Whether the command has a process namespace of its own, which dies as a whole with its first process."""
+    ends_by: Literal["namespace", "supervisor", "group"] = "namespace"
+    """What makes all of the command end: a process namespace, which dies with its first process; a supervisor, which
+    ends everything below it on SIGTERM and before it ends itself; or only the process group, where it has not left."""
     marked: bool = True
     """Whether the programs that set the sandbox up may carry the owner's mark, which the command must not see."""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """Paths of the host to what the output shows in their place."""
     started: Callable[[], bool] = lambda: True
     """Asked once, after the end: whether the agent's command was really started, or the back end failed before."""
 
@@ -175,7 +179,7 @@ class _Run:
         """Move bytes until something happened or `wake` (monotonic seconds) came; return whether the process ended."""
         for key, _ in self._selector.select(max(0.0, wake - time.monotonic())):
             if key.fd == self._pidfd:
-                if not self._launch.namespaced:  # before it is reaped, as long as its group's number is its own
+                if self._launch.ends_by == "group":  # before it is reaped, as long as its group's number is its own
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
@@ -224,11 +228,13 @@ class _Run:
         In a namespace the kernel kills everything when the first process in it dies, and lets that one end last. The
         outer process is killed before it, or it would remark upon its child's death in the command's output.
         """
+        if self._launch.ends_by == "supervisor" and self._ended_by_supervisor():
+            return
         signal.pidfd_send_signal(self._pidfd, signal.SIGSTOP)  # it starts and reaps nothing while we look
         below = descendants(self._process.pid)
         doomed: dict[int, int] = {}
         try:
-            for pid in below[:1] if self._launch.namespaced else below:
+            for pid in below[:1] if self._launch.ends_by == "namespace" else below:
                 with contextlib.suppress(ProcessLookupError):
                     doomed[pid] = os.pidfd_open(pid)
             alive = set(descendants(self._process.pid))  # the rest ended before we opened them, and may be anybody
@@ -241,6 +247,17 @@ class _Run:
             for descriptor in doomed.values():
                 os.close(descriptor)
         self._process.wait()
+
+    def _ended_by_supervisor(self) -> bool:
+        """Ask the supervisor to end everything; return whether it did."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        if not poll.poll(_PATIENCE * 1000):
+            return False
+        self._process.wait()
+        return True
 
     def _wait_for(self, targets: list[int]) -> None:
         poll = select.poll()
@@ -263,4 +280,7 @@ class _Run:
         spill(streams)
         kept = self._kept.folder if self._kept is not None else None
         code = code if code >= 0 else 128 - code
-        return conclude(streams, code, self._reason, over, timeout, self._watchdog.spec, kept)
+        result = conclude(streams, code, self._reason, over, timeout, self._watchdog.spec, kept)
+        for path, name in self._launch.shown.items():
+            result = replace(result, stdout=result.stdout.replace(path, name), stderr=result.stderr.replace(path, name))
+        return result

@@ -15,8 +15,8 @@ import errno
 import os
 import struct
 
-_LOAD, _JUMP_EQUAL, _JUMP_SET, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
-_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_LOAD, _JUMP_EQUAL, _JUMP_SET, _JUMP_AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x54, 0x06
+_ALLOW, _ERRNO, _NOTIFY, _KILL = 0x7FFF0000, 0x00050000, 0x7FC00000, 0x80000000
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets into struct seccomp_data (little-endian machines)
 _CLONE_NEWUSER = 0x10000000
 
@@ -48,6 +48,76 @@ _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _X32_BIT = 0x40000000
 
 
+# What reaches other processes, other people's files or the kernel's log where no namespace is in the way.
+_REFUSED_ALONE = {
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "ioprio_set": (251, 30),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "syslog": (103, 116),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "fspick": (433, 433),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "semctl": (66, 191),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "removexattrat": (466, 466),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "file_setattr": (469, 469),
+}
+_UNKNOWN = 470
+"""First system call that did not exist when this was written."""
+# Harmless for the caller itself, which these name by 0.
+_OWN_ONLY = {
+    "prlimit64": (302, 261),
+    "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+}
+_SET_PRIORITY = (141, 140)
+_SOCKET, _SOCKET_PAIR = (41, 198), (53, 199)
+_NETWORK_FAMILIES = (2, 10, 16)  # IPv4, IPv6, and netlink, by which programs ask for addresses
+_CONNECTED_TYPES = (1, 5)  # stream and sequenced packets: a pair of these cannot be pointed at anything else
+CHMOD, FCHMODAT, FCHMODAT2, UTIMENSAT = (90, None), (268, 53), (452, 452), (280, 88)
+"""Numbers of the calls that `strict_program` leaves to a supervisor."""
+
+
 def _statement(code: int, value: int) -> bytes:
     return struct.pack("<HBBI", code, 0, 0, value)
 
@@ -56,29 +126,87 @@ def _jump(code: int, value: int, if_true: int, if_false: int) -> bytes:
     return struct.pack("<HBBI", code, if_true, if_false, value)
 
 
+def _argument(index: int, high: bool = False) -> bytes:
+    """Load half of an argument."""
+    return _statement(_LOAD, _FIRST_ARGUMENT + 8 * index + 4 * high)
+
+
+_PERMIT = _statement(_RETURN, _ALLOW)
+_REFUSE = _statement(_RETURN, _ERRNO | errno.EPERM)
+_ASK = _statement(_RETURN, _NOTIFY)
+
+
+def column(machine: str = os.uname().machine) -> int | None:
+    """Place of a machine's number in the tables; None where there is none."""
+    return _MACHINES[machine][0] if machine in _MACHINES else None
+
+
 def filter_program(machine: str = os.uname().machine) -> bytes | None:
     """The filter as an array of `struct sock_filter`, as `bwrap --seccomp` reads it; None for other architectures."""
     if machine not in _MACHINES:
         return None
-    column, architecture = _MACHINES[machine]
-    refuse = _statement(_RETURN, _ERRNO | errno.EPERM)
+    return b"".join(_start(machine) + _for_all(machine) + [_PERMIT])
+
+
+def strict_program(network: bool, machine: str = os.uname().machine) -> bytes | None:
+    """The filter for commands that have no namespaces of their own; None for other architectures.
+
+    Beyond `filter_program` it refuses sockets (but pairs of them, and for `network` those of the internet), limits,
+    priorities and affinities of other processes, tracing, System V and POSIX queues, watches on files, and changes of
+    owners and extended attributes by path. Changes of modes and times by path are left to a supervisor
+    (SECCOMP_RET_USER_NOTIF), which can see what file is meant. System calls that it does not know do not exist.
+    """
+    if machine not in _MACHINES:
+        return None
+    where = _MACHINES[machine][0]
+    program = _start(machine)
+    program += [_jump(_JUMP_AT_LEAST, _UNKNOWN, 0, 1), _statement(_RETURN, _ERRNO | errno.ENOSYS)]
+    for numbers in _REFUSED_ALONE.values():
+        program += _if_call(numbers[where], [_REFUSE])
+    for numbers in _OWN_ONLY.values():
+        program += _if_call(numbers[where], [_argument(0), _jump(_JUMP_EQUAL, 0, 0, 1), _PERMIT, _REFUSE])
+    own_priority = [_argument(0), _jump(_JUMP_EQUAL, 0, 0, 3), _argument(1), _jump(_JUMP_EQUAL, 0, 0, 1), _PERMIT]
+    program += _if_call(_SET_PRIORITY[where], [*own_priority, _REFUSE])
+    program += _if_call(_SOCKET[where], _one_of(0, _NETWORK_FAMILIES) if network else [_REFUSE])
+    program += _if_call(_SOCKET_PAIR[where], _one_of(1, _CONNECTED_TYPES, mask=0xF))
+    for numbers in (CHMOD, FCHMODAT, FCHMODAT2):
+        program += _if_call(numbers[where], [_ASK])
+    # Without a path the descriptor is meant, which can only have been opened where the command may write.
+    no_path = [_argument(1), _jump(_JUMP_EQUAL, 0, 0, 3), _argument(1, high=True), _jump(_JUMP_EQUAL, 0, 0, 1), _PERMIT]
+    program += _if_call(UTIMENSAT[where], [*no_path, _ASK])
+    return b"".join(program + _for_all(machine) + [_PERMIT])
+
+
+def _start(machine: str) -> list[bytes]:
+    """Refuse other architectures' numbers, then have the number of the call at hand."""
     program = [
         _statement(_LOAD, _ARCHITECTURE),
-        _jump(_JUMP_EQUAL, architecture, 1, 0),
+        _jump(_JUMP_EQUAL, _MACHINES[machine][1], 1, 0),
         _statement(_RETURN, _KILL),  # 32-bit calls have other numbers and would slip through
         _statement(_LOAD, _NUMBER),
     ]
     if machine == "x86_64":
-        program += [_jump(_JUMP_AT_LEAST, _X32_BIT, 0, 1), refuse]
+        program += [_jump(_JUMP_AT_LEAST, _X32_BIT, 0, 1), _REFUSE]
+    return program
+
+
+def _for_all(machine: str) -> list[bytes]:
+    where = _MACHINES[machine][0]
+    program = []
     for numbers in _REFUSED.values():
-        program += [_jump(_JUMP_EQUAL, numbers[column], 0, 1), refuse]
-    program += [
-        _jump(_JUMP_EQUAL, _CLONE3[column], 0, 1),
-        _statement(_RETURN, _ERRNO | errno.ENOSYS),
-        _jump(_JUMP_EQUAL, _CLONE[column], 0, 3),
-        _statement(_LOAD, _FIRST_ARGUMENT),
-        _jump(_JUMP_SET, _CLONE_NEWUSER, 0, 1),
-        refuse,
-        _statement(_RETURN, _ALLOW),
-    ]
-    return b"".join(program)
+        program += _if_call(numbers[where], [_REFUSE])
+    program += _if_call(_CLONE3[where], [_statement(_RETURN, _ERRNO | errno.ENOSYS)])
+    into_namespace = [_argument(0), _jump(_JUMP_SET, _CLONE_NEWUSER, 0, 1), _REFUSE, _PERMIT]
+    return program + _if_call(_CLONE[where], into_namespace)
+
+
+def _if_call(number: int | None, block: list[bytes]) -> list[bytes]:
+    """Run `block`, which has to return, for one system call; others pass by with their number still at hand."""
+    return [] if number is None else [_jump(_JUMP_EQUAL, number, 0, len(block)), *block]
+
+
+def _one_of(argument: int, values: tuple[int, ...], mask: int | None = None) -> list[bytes]:
+    """Permit only those values of an argument."""
+    load = [_argument(argument)] + ([_statement(_AND, mask)] if mask is not None else [])
+    tests = [_jump(_JUMP_EQUAL, value, len(values) - place, 0) for place, value in enumerate(values)]
+    return [*load, *tests, _REFUSE, _PERMIT]

@@ -45,6 +45,8 @@ class Unshare:
     """One fresh set of namespaces per command; everything in it dies with its first process."""
 
     name = "unshare"
+    private_memory = True
+    scratch: Path | None = None
 
     def __init__(self, spec: SandboxSpec, root: Path, folder: Path, workspace: Path) -> None:
         """See `Backend`. Raises SandboxUnavailableError where user namespaces are refused to root."""

@@ -119,6 +119,21 @@ class FolderMeter:
         return self.look()
 
 
+class Meters:
+    """Several places with limits of their own."""
+
+    def __init__(self, *meters: DiskMeter) -> None:
+        self._meters = meters
+
+    def look(self) -> Limit | None:
+        """See `DiskMeter`."""
+        return next((limit for meter in self._meters if (limit := meter.look())), None)
+
+    def end(self) -> Limit | None:
+        """See `DiskMeter`."""
+        return next((limit for meter in self._meters if (limit := meter.end())), None)
+
+
 def descendants(pid: int) -> list[int]:
     """Process ids below `pid` (without it), parents before children, as far as they are alive while we look."""
     found: list[int] = []

@@ -103,7 +103,7 @@ def test_abstract_sockets_of_the_host_are_out_of_reach(sandbox: Sandbox) -> None
         server.bind(name)
         server.listen()
         output = python(sandbox, f"import socket; socket.socket(socket.AF_UNIX).connect({name!r})")
-    assert "ConnectionRefusedError" in output
+    assert "ConnectionRefusedError" in output or "PermissionError" in output
 
 
 def test_fork_bomb(make: MakeSandbox) -> None:
@@ -177,8 +177,8 @@ def test_gigabytes_of_output(sandbox: Sandbox) -> None:
 def test_devices_mounts_and_namespaces(sandbox: Sandbox) -> None:
     script = r"""
 import ctypes, os, stat
-status_filter = "Seccomp:\t2" in open("/proc/self/status").read() and SHARED_MEMORY_IS_REFUSED
 libc = ctypes.CDLL(None, use_errno=True)
+status_filter = libc.prctl(21, 0, 0, 0, 0) == 2 and SHARED_MEMORY_IS_REFUSED
 tries = {
     "mount": lambda: libc.mount(b"tmpfs", b"/workspace", b"tmpfs", 0, None),
     "remount": lambda: libc.mount(None, b"/", None, 0x20 | 0x1000, None),
@@ -210,12 +210,14 @@ for name in ("/proc/sys/kernel/hostname", "/proc/sysrq-trigger", "/proc/1/mem", 
         print("possible:", name)
     except OSError:
         pass
-status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-print(status["CapEff"].strip(), status["CapPrm"].strip(), status["CapAmb"].strip(), status["NoNewPrivs"].strip())
+capabilities = (ctypes.c_uint32 * 6)()
+assert libc.capget((ctypes.c_uint32 * 2)(0x20080522, 0), capabilities) == 0
+print(list(capabilities), [libc.prctl(47, 1, number, 0, 0) for number in range(40) if libc.prctl(47, 1, number, 0, 0)])
+print("no new privileges:", libc.prctl(39, 0, 0, 0, 0))
 """
     # Containers have a shared memory of their own, which `test_containers` looks at.
     script = script.replace("SHARED_MEMORY_IS_REFUSED", str(sandbox.spec.isolation != "docker"))
-    assert python(sandbox, script) == "0000000000000000 0000000000000000 0000000000000000 1\n"
+    assert python(sandbox, script) == "[0, 0, 0, 0, 0, 0] []\nno new privileges: 1\n"
 
 
 def test_set_id_programs_gain_nothing(sandbox: Sandbox) -> None:
@@ -243,7 +245,13 @@ def test_signals_stay_inside(sandbox: Sandbox) -> None:
 
 
 def test_nothing_of_the_host_is_open(sandbox: Sandbox) -> None:
-    assert run(sandbox, "ls /proc/self/fd | tr '\\n' ' '") == "0 1 2 3 "  # 3 is the listing itself
+    script = """
+import os
+for number in range(1024):
+    try: print(number, os.fstat(number) is not None, end="; ")
+    except OSError: pass
+"""
+    assert python(sandbox, script) == "0 True; 1 True; 2 True; "
 
 
 def test_other_workspaces_cannot_be_seen(make: MakeSandbox, sandbox: Sandbox) -> None:

@@ -71,7 +71,8 @@ def test_odd_names_and_kinds(sandbox: Sandbox) -> None:
         "for name in [b'\\xff\\xfe', b'new\\nline', b'-rf', b'$(reboot)', b' ', '🐢'.encode(), b'x' * 255]:\n"
         "    open(name, 'w').write('x')\n"
         "os.mkfifo('pipe'); os.symlink('/proc/self/root', 'escape'); os.symlink('loop', 'loop')\n"
-        "socket.socket(socket.AF_UNIX).bind('socket')\n"
+        "try: socket.socket(socket.AF_UNIX).bind('socket')\n"
+        "except PermissionError: pass\n"
     )
     assert sandbox.exec(["python", "-c", script]).code == 0
     with sandbox.fork() as child:

@@ -108,7 +108,7 @@ def test_files_persist_and_tmp_does_not(sandbox: Sandbox) -> None:
 
 
 def test_write_then_run_then_read(sandbox: Sandbox) -> None:
-    sandbox.write("bin/hello", b"#!/bin/sh\necho hello > /workspace/said\n", mode=0o755)
+    sandbox.write("bin/hello", b"#!/bin/sh\necho hello > said\n", mode=0o755)
     assert sandbox.exec(["bin/hello"]).code == 0
     assert sandbox.read("/workspace/said") == b"hello\n"
     sandbox.write("said", b"")

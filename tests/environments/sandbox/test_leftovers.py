@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,15 @@ def gone(folder, pid):
 """
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that the agent's user can pass, which is not so for a test's own."""
+    folder = Path(tempfile.mkdtemp(prefix="leftovers-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    folder.rmdir()  # nothing is left in it
+
+
 def alone(script: str, isolation: str, folder: Path) -> object:
     """What a script prints as JSON in a process namespace of its own: nobody else may clean up after it."""
     words = [
@@ -77,7 +87,7 @@ def alone(script: str, isolation: str, folder: Path) -> object:
     return answer
 
 
-def test_everything_a_killed_process_left_is_listed_and_can_be_removed(isolation: str, tmp_path: Path) -> None:
+def test_everything_a_killed_process_left_is_listed_and_can_be_removed(isolation: str, open_folder: Path) -> None:
     script = """
 expected = {"process": 1, "folder": 1}
 if not cgroups.reasons():
@@ -92,17 +102,17 @@ for leftover in found:
     leftover.remove()  # it may be gone already
 print(json.dumps([listed, kinds(), gone(*left)]))
 """
-    assert alone(script, isolation, tmp_path) == [True, {}, True]
+    assert alone(script, isolation, open_folder) == [True, {}, True]
 
 
-def test_the_next_sandbox_removes_it(isolation: str, tmp_path: Path) -> None:
+def test_the_next_sandbox_removes_it(isolation: str, open_folder: Path) -> None:
     script = """
 left = killed()
 with LocalSandbox(SandboxSpec(isolation=sys.argv[1])) as sandbox:
     works = sandbox.exec(["echo", "x"]).stdout
 print(json.dumps([works, kinds(), gone(*left)]))
 """
-    assert alone(script, isolation, tmp_path) == ["x\n", {}, True]
+    assert alone(script, isolation, open_folder) == ["x\n", {}, True]
 
 
 def test_what_the_living_have_is_not_listed(isolation: str) -> None:

@@ -196,10 +196,11 @@ def test_works_for_an_ordinary_user(isolation: str, root_folder: Path) -> None:
         answer = in_a_child(lambda: as_ordinary_user(isolation, place))
     finally:
         shutil.rmtree(place)
+    named = isolation != "landlock"  # which has no table of users, and no /proc
     assert answer == {
-        "who": "agent\n65534\n",
+        "who": "agent\n65534\n" if named else "65534\n",
         "host uid": 65534,
-        "caps": "0000000000000000\n",
+        "caps": "0000000000000000\n" if named else "",
         "timed out": True,
         "bomb": True,
         "disk": True,

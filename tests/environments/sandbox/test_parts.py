@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agentgym_rtmc.environments.sandbox import doctor, local
+from agentgym_rtmc.environments.sandbox import doctor, landlock, local
 from agentgym_rtmc.environments.sandbox.base import SandboxSpec
 from agentgym_rtmc.environments.sandbox.local import LocalSandbox
 from agentgym_rtmc.environments.sandbox.output import HeadTail
@@ -74,13 +74,23 @@ def test_refuses_where_nothing_works(monkeypatch: pytest.MonkeyPatch, root_folde
     monkeypatch.delenv(local.UNSAFE_SWITCH, raising=False)
     monkeypatch.setattr(local, "_tried", {})
     monkeypatch.setattr(local, "HOST_ENVIRONMENT", {"PATH": "/nowhere"})
+    monkeypatch.setattr(landlock, "NEEDED_VERSION", 99)
     with pytest.raises(SandboxUnavailableError) as caught:
         LocalSandbox()
     message = str(caught.value)
-    for part in ("bwrap", "package bubblewrap", "util-linux", "apt install", "apparmor", local.UNSAFE_SWITCH):
+    for part in (
+        "bwrap",
+        "package bubblewrap",
+        "util-linux",
+        "Linux 6.12",
+        "apt install",
+        "apparmor",
+        local.UNSAFE_SWITCH,
+    ):
         assert part in message, part
     checks = {check.name: check for check in doctor.checks()}
     assert checks["sandbox by bubblewrap"].status == checks["sandbox by unshare"].status == "missing"
+    assert checks["sandbox by landlock"].status == "missing"
     assert "apt install" in checks["sandbox by bubblewrap"].fix
 
 
@@ -91,6 +101,15 @@ def test_falls_back_to_unshare_without_bubblewrap(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(local, "_tried", {("bubblewrap", root_folder): "not installed"})
     with LocalSandbox() as sandbox:
         assert sandbox.backend == "unshare"
+
+
+def test_falls_back_to_landlock_without_namespaces(monkeypatch: pytest.MonkeyPatch, root_folder: Path) -> None:
+    if local.why_not("landlock", root_folder):
+        pytest.skip("landlock does not work here")
+    monkeypatch.delenv(local.UNSAFE_SWITCH, raising=False)
+    monkeypatch.setattr(local, "_tried", {(name, root_folder): "forbidden" for name in ("bubblewrap", "unshare")})
+    with LocalSandbox() as sandbox:
+        assert sandbox.backend == "landlock"
 
 
 UNSAFE = """
