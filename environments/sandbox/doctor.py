@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentgym_rtmc.doctor import Check
-from agentgym_rtmc.environments.sandbox import local, root, root_sources, seccomp
+from agentgym_rtmc.environments.sandbox import cgroups, layers, local, root, root_sources, seccomp
 from agentgym_rtmc.errors import SandboxUnavailableError
 from agentgym_rtmc.folders import cache_folder
 
@@ -31,6 +31,7 @@ def checks() -> Iterator[Check]:
         yield Check("sandbox isolation", "note", "switched off: commands can do what your user can", fix)
     yield from _root()
     yield from _limits()
+    yield from _held()
     yield from _space()
 
 
@@ -81,6 +82,25 @@ def _limits() -> Iterator[Check]:
     if seccomp.filter_program() is None:
         detail = f"none for {platform.machine()}; namespaces and dropped capabilities still hold"
         yield Check("system-call filter", "note", detail, "use x86_64 or aarch64")
+
+
+def _held() -> Iterator[Check]:
+    """Which limits the kernel holds, and which only the watchdog does."""
+    reasons = cgroups.reasons()
+    for controller, what in {"memory": "memory", "pids": "number of processes", "cpu": "share of CPUs"}.items():
+        name = f"sandbox {controller} group"
+        if controller not in reasons:
+            yield Check(name, "ok", f"the kernel holds the {what} of a sandbox as a whole")
+        else:
+            instead = "is not limited as a whole" if controller == "cpu" else "is only watched as a whole"
+            yield Check(name, "note", f"the {what} {instead}: {reasons[controller]}", cgroups.DELEGATE)
+    reason = layers.why_not()
+    if reason:
+        detail = f"workspaces are plain folders, only watched, and a fork copies them: {reason}"
+        yield Check("sandbox workspaces", "note", detail, "run as root with CAP_SYS_ADMIN (a privileged container)")
+    else:
+        detail = "the kernel holds the size, and forks take constant time; they lie in memory or swap"
+        yield Check("sandbox workspaces", "ok", detail)
 
 
 def _space() -> Iterator[Check]:

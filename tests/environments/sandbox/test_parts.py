@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agentgym_rtmc.environments.sandbox import doctor, landlock, local
+from agentgym_rtmc.environments.sandbox import cgroups, doctor, landlock, layers, local
 from agentgym_rtmc.environments.sandbox.base import SandboxSpec
 from agentgym_rtmc.environments.sandbox.local import LocalSandbox
 from agentgym_rtmc.environments.sandbox.output import HeadTail
@@ -143,3 +143,11 @@ def test_doctor_finds_what_works(isolation: str) -> None:
     assert checks[f"sandbox by {isolation}"].status == "ok"
     assert checks["sandbox root"].status == "ok"
     assert all(check.fix for check in checks.values() if check.status != "ok")
+
+
+def test_doctor_tells_what_the_kernel_holds() -> None:
+    checks = {check.name: check for check in doctor.checks()}
+    for controller in cgroups.CONTROLLERS:
+        held = controller not in cgroups.reasons()
+        assert (checks[f"sandbox {controller} group"].status == "ok") == held
+    assert (checks["sandbox workspaces"].status == "ok") == (not layers.why_not())
