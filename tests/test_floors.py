@@ -57,7 +57,7 @@ ALLOWED = {
     "vllm": ["agentgym_rtmc.trainer.policy.vllm"],
     "ray": [],
     "docker": ["agentgym_rtmc.environments.sandbox.docker"],
-    "tenacity": ["agentgym_rtmc.environments.sandbox.docker"],
+    "tenacity": ["agentgym_rtmc.environments.sandbox.docker", "agentgym_rtmc.trainer.policy.endpoint"],
     "swebench": ["agentgym_rtmc.environments.swebench"],
     "huggingface_hub": ["agentgym_rtmc.environments.code_repair", "agentgym_rtmc.environments.swebench.sources"],
     "httpx2": ["agentgym_rtmc.trainer.policy.endpoint"],

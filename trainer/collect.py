@@ -21,6 +21,7 @@ from agentgym_rtmc.trainer.progress import Progress
 from agentgym_rtmc.trainer.threads import set_threads
 
 SCRIPTS = ("scripted:reference", "scripted:demonstrator")
+ENDPOINT = "endpoint:"
 
 
 def agent_config(
@@ -35,11 +36,13 @@ def agent_config(
 ) -> TrainConfig:
     """Return the configuration to run an agent with.
 
-    `agent`: a run folder (its own configuration, unless a file is given), a model folder or hub id, or one of SCRIPTS.
+    `agent`: a run folder (its own configuration, unless a file is given), a model folder or hub id, `endpoint:NAME`
+    for a model behind the server of `policy.endpoint`, one of SCRIPTS, or "" for what the configuration says of the
+    policy.
     """
-    policy = _policy_overrides(agent)
+    policy = _policy_overrides(agent) if agent else []
     run = Path(agent)
-    if config_file is None and (run / "config.toml").is_file():
+    if config_file is None and agent and (run / "config.toml").is_file():
         config_file = run / "config.toml"
     given = {
         "env.heldout_split": heldout_split,
@@ -53,6 +56,8 @@ def agent_config(
 
 
 def _policy_overrides(agent: str) -> list[str]:
+    if agent.startswith(ENDPOINT):
+        return ["policy.kind=endpoint", f"policy.model={json.dumps(agent.removeprefix(ENDPOINT))}"]
     if agent.startswith("scripted:"):
         if agent not in SCRIPTS:
             raise ConfigError(f"there is no agent {agent!r}{nearest(agent, SCRIPTS)}")
@@ -85,7 +90,7 @@ def collect(
     """Run the agent on `evaluation.tasks` tasks of the held-out split, `evaluation.samples` episodes each."""
     tasks = heldout_tasks(config, load_tasks(config.env))
     make_env = env_factory(config.env)
-    if config.policy.kind != "scripted":
+    if config.policy.kind not in ("scripted", "endpoint"):
         set_threads(config.run.threads)
     policy = make_policy(
         config.policy, env_id=config.env.id, make_env=make_env, observation_role=config.rollout.observation_role

@@ -89,9 +89,16 @@ def _telling_how_to_continue(folder: RunFolder) -> Iterator[None]:
 
 def evaluate(
     agent: Annotated[
-        str, typer.Argument(help="run folder, model folder or id, or scripted:reference, scripted:demonstrator")
-    ],
+        str | None,
+        typer.Argument(
+            help="run folder, model folder or id, endpoint:MODEL, scripted:reference or scripted:demonstrator"
+        ),
+    ] = None,
     arguments: Arguments = None,
+    env: Annotated[str | None, typer.Option("--env", help="environment id, for env.id=...")] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="kind of the policy that the configuration describes, for AGENT")
+    ] = None,
     tasks: Annotated[int | None, typer.Option("--tasks", help="number of tasks")] = None,
     samples: Annotated[int | None, typer.Option("--samples", help="episodes a task")] = None,
     split: Annotated[str | None, typer.Option("--split", help="split of the task set")] = None,
@@ -101,18 +108,26 @@ def evaluate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure pass@1 of an agent on held-out tasks, with an interval clustered by task."""
+    """Measure pass@1 of an agent on held-out tasks, with an interval clustered by task.
+
+    A model behind an OpenAI-compatible server: eval endpoint:MODEL policy.endpoint.base_url=URL. Its key is taken from
+    the environment variable OPENAI_API_KEY (policy.endpoint.key_variable).
+    """
     from agentgym_rtmc.trainer.collect import agent_config, collect
     from agentgym_rtmc.trainer.show import show_episode
 
+    agent, arguments = _which_agent(agent, arguments, policy)
+    config_file, overrides = split_arguments(arguments)
     config = agent_config(
         agent,
-        *split_arguments(arguments),
+        config_file,
+        [*overrides, *([f"env.id={env}"] if env is not None else []), *([f"policy.kind={policy}"] if policy else [])],
         heldout_split=split,
         tasks=tasks,
         samples=samples,
         temperature=temperature,
     )
+    agent = agent or f"{config.policy.kind}:{config.policy.model or config.policy.player}"
     with polite_kills(), ExitStack() as stack:
         writer = stack.enter_context(EpisodeWriter(output)) if output is not None else None
         progress = stack.enter_context(Progress(quiet=quiet))
@@ -127,9 +142,24 @@ def evaluate(
     show_table([row], as_json=as_json, title=f"{config.env.id} at temperature {config.evaluation.temperature:g}")
 
 
+def _which_agent(agent: str | None, arguments: list[str] | None, policy: str | None) -> tuple[str, list[str]]:
+    """Tell the agent ("" with --policy) from the other arguments."""
+    given = [*([agent] if agent is not None else []), *(arguments or [])]
+    if policy is not None:
+        return "", given
+    if agent is None or "=" in agent:
+        raise ConfigError(
+            "which agent? Give a run folder, a model, endpoint:MODEL or scripted:reference, or --policy KIND"
+        )
+    return agent, given[1:]
+
+
 def rollout(
     agent: Annotated[
-        str, typer.Argument(help="run folder, model folder or id, or scripted:reference, scripted:demonstrator")
+        str,
+        typer.Argument(
+            help="run folder, model folder or id, endpoint:MODEL, scripted:reference or scripted:demonstrator"
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="episodes are appended to this file")],
     arguments: Arguments = None,

@@ -7,8 +7,8 @@ evaluation depends on the seed alone, so before and after are paired by task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -52,6 +52,8 @@ class Evaluation:
     parsed: float
     stats: RolloutStats
     groups: tuple[EpisodeGroup, ...]
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """What a policy that counts its use (`figures()`) had used by the end: requests, tokens, cost."""
 
     def row(self) -> dict[str, float | int | None]:
         """The figures of a table row or a metrics line."""
@@ -65,6 +67,7 @@ class Evaluation:
             "invalid": self.invalid,
             "turns_per_episode": self.turns,
             "parsed_share": self.parsed,
+            **self.usage,
         }
 
 
@@ -89,7 +92,8 @@ def evaluate(
         make_env, policy, rollout, params, seed=config.seed, deterministic=deterministic, on_episode=on_episode
     ) as running:
         groups, stats = running.collect(plans)
-    return summarise(groups, stats, config.success_reward)
+    figures = getattr(policy, "figures", None)
+    return replace(summarise(groups, stats, config.success_reward), usage=figures() if figures is not None else {})
 
 
 def evaluate_with_progress(

@@ -47,7 +47,14 @@ def prepare(config: TrainConfig) -> Preparation:
             raise DependencyError(f"training needs {package}, which is not installed: {install_hint(package)}")
     tasks = load_tasks(config.env)
     train_tasks = _filled(tasks.split(config.env.train_split), "env.train_split", config.env.train_split)
-    return Preparation(env_factory(config.env), train_tasks, heldout_tasks(config, tasks), signature)
+    heldout = heldout_tasks(config, tasks)
+    shared = {task.id for task in train_tasks} & {task.id for task in heldout}
+    if shared:
+        raise ConfigError(
+            f"env.train_split {config.env.train_split!r} and env.heldout_split {config.env.heldout_split!r} share "
+            f"{len(shared)} tasks, such as {min(shared)}: what is evaluated must not be trained on"
+        )
+    return Preparation(env_factory(config.env), train_tasks, heldout, signature)
 
 
 def heldout_tasks(config: TrainConfig, tasks: TaskSet) -> tuple[Task, ...]:
@@ -77,6 +84,8 @@ def env_factory(config: EnvConfig) -> EnvFactory:
 def _check_policy(config: TrainConfig) -> None:
     if config.policy.kind == "scripted":
         raise ConfigError("policy.kind: a scripted policy has no weights to train; use 'tiny' or 'hf'")
+    if config.policy.kind == "endpoint":
+        raise ConfigError("policy.kind: a model behind an endpoint cannot be trained; use 'tiny' or 'hf'")
     model = config.policy.model
     if model.startswith((".", "/", "~")) and not Path(model).is_dir():
         raise ConfigError(f"policy.model: there is no folder {model!r}")

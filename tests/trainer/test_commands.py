@@ -42,7 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (["policy.kind=hf", "policy.model=./nosuch"], "policy.model: there is no folder './nosuch'"),
         (["policy.kind=hf"], "needs policy.model"),
         (["policy.kind=scripted"], "a scripted policy has no weights to train"),
-        (["policy.kind=tini"], "'policy.kind' should be 'tiny', 'hf' or 'scripted'"),
+        (["policy.kind=tini"], "'policy.kind' should be 'tiny', 'hf', 'endpoint' or 'scripted'"),
         (["loop.update=3"], "unknown key 'loop.update'; did you mean 'updates'?"),
         (["nosuch.toml"], "nosuch.toml: cannot be read"),
         (["x=1", "file.toml"], "'file.toml' is not of the form key=value; the configuration file comes first"),

@@ -49,11 +49,41 @@ class WarmStartConfig(Settings):
     workers: int = Field(4, ge=1, description="threads that step environments")
 
 
+class EndpointConfig(Settings):
+    """An OpenAI-compatible server. Its key is read from an environment variable and never written anywhere."""
+
+    base_url: str = Field("", description="address up to and with the version, such as http://127.0.0.1:8000/v1")
+    key_variable: str = Field("OPENAI_API_KEY", description="environment variable with the key; unset: none is sent")
+    concurrency: int = Field(16, ge=1, description="requests at the same time")
+    requests_per_minute: float = Field(0.0, ge=0, description="most requests a minute; 0: no limit")
+    timeout: float = Field(300.0, gt=0, description="seconds to wait for an answer")
+    retries: int = Field(6, ge=0, description="further tries after 429, 5xx, a timeout or a lost connection")
+    backoff: float = Field(1.0, ge=0, description="seconds; the waits before them double from there, at random below")
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens", description="what the server calls the most tokens of one turn"
+    )
+    send_seed: bool = Field(True, description="send a seed that depends on episode and turn")
+    extra: dict[str, Any] = Field(default_factory=dict, description="further fields of every request")
+    price_input: float = Field(0.0, ge=0, description="price of a million prompt tokens")
+    price_cached: float | None = Field(None, ge=0, description="of those the server had cached; default: the same")
+    price_output: float = Field(0.0, ge=0, description="price of a million sampled tokens")
+
+    @model_validator(mode="after")
+    def _address(self) -> EndpointConfig:
+        if self.base_url and not self.base_url.startswith(("http://", "https://")):
+            raise ValueError("base_url must start with http:// or https://")
+        return self
+
+
 class PolicyConfig(Settings):
     """Which policy acts, and how it samples."""
 
-    kind: Literal["tiny", "hf", "scripted"] = Field("tiny", description="embedded model, any causal LM, or a script")
-    model: str = Field("", description="hf: folder or hub id; tiny: a saved one instead of a warm start")
+    kind: Literal["tiny", "hf", "endpoint", "scripted"] = Field(
+        "tiny", description="embedded model, any causal LM, one behind a server (not trained), or a script"
+    )
+    model: str = Field(
+        "", description="hf: folder or hub id; endpoint: its name there; tiny: a saved one instead of a warm start"
+    )
     player: Literal["reference", "demonstrator"] = Field("reference", description="scripted: who plays")
     temperature: float = Field(1.0, ge=0, description="sampling temperature; 0 is greedy")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling; 1 is off")
@@ -69,11 +99,16 @@ class PolicyConfig(Settings):
     offline: bool = Field(False, description="load from folders and the hub cache only")
     tiny: TinyConfig = Field(default_factory=lambda: TinyConfig(), description="size of the embedded model")
     warm_start: WarmStartConfig = Field(default_factory=lambda: WarmStartConfig(), description="its first lessons")
+    endpoint: EndpointConfig = Field(
+        default_factory=lambda: EndpointConfig(), description="kind 'endpoint': the server"
+    )
 
     @model_validator(mode="after")
     def _named(self) -> PolicyConfig:
         if self.kind == "hf" and not self.model:
             raise ValueError("kind 'hf' needs policy.model: a folder or the id of a causal language model")
+        if self.kind == "endpoint" and not (self.model and self.endpoint.base_url):
+            raise ValueError("kind 'endpoint' needs policy.model and policy.endpoint.base_url, the server's address")
         return self
 
     def sampling(self, **changes: Any) -> SamplingParams:

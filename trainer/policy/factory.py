@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agentgym_rtmc.errors import ConfigError, DependencyError
+from agentgym_rtmc.extras import missing_extra
 from agentgym_rtmc.tasks import Task
 from agentgym_rtmc.trainer.policy.base import Policy
 from agentgym_rtmc.trainer.policy.config import PolicyConfig
@@ -39,6 +40,14 @@ def make_policy(
         if trainable:
             raise ConfigError("policy.kind: a scripted policy has no weights to train; use 'tiny' or 'hf'")
         return ScriptedPolicy.of(env_id, config.player)
+    if config.kind == "endpoint":
+        if trainable:
+            raise ConfigError("policy.kind: a model behind an endpoint cannot be trained; use 'tiny' or 'hf'")
+        try:
+            from agentgym_rtmc.trainer.policy.endpoint import EndpointPolicy
+        except ModuleNotFoundError as error:
+            raise missing_extra(error) or error from error
+        return EndpointPolicy.connect(config.endpoint, config.model)
     try:
         from agentgym_rtmc.trainer.policy import tokens, warm_start
     except ImportError as error:
