@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import threading
 import time
 import uuid
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rtmc.environments.sandbox.base import MIB, Sandbox
+from agentgym_rtmc.environments.sandbox import folders
+from agentgym_rtmc.environments.sandbox.base import MIB, Sandbox, WorkspacePathError
 
 MakeSandbox = Callable[..., Sandbox]
 
@@ -258,3 +260,90 @@ def test_other_workspaces_cannot_be_seen(make: MakeSandbox, sandbox: Sandbox) ->
     other = make()
     other.write("theirs", b"private\n")
     assert run(sandbox, "grep -rl private / --include=theirs 2>/dev/null") == ""
+
+
+def test_the_engine_s_socket_is_out_of_reach(sandbox: Sandbox) -> None:
+    """Neither where engines have theirs, nor anywhere: one is listening where everybody may connect."""
+    with tempfile.TemporaryDirectory(prefix="open-", dir="/var/tmp") as place, socket.socket(socket.AF_UNIX) as server:
+        Path(place).chmod(0o777)
+        server.bind(f"{place}/engine.sock")
+        Path(place, "engine.sock").chmod(0o777)
+        server.listen()
+        places = [
+            f"{place}/engine.sock",
+            os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")[len("unix://") :],
+        ]
+        places += ["/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock"]
+        places += ["/run/podman/podman.sock", "/run/dbus/system_bus_socket", "/run/systemd/private", "/dev/log"]
+        script = f"""
+import os, socket
+for place in {places!r}:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        try:
+            socket.socket(socket.AF_UNIX, kind).connect(place)
+            print("reached", place)
+        except OSError:
+            pass
+print([name for name in os.environ if "DOCKER" in name or "AGENTGYM" in name])
+"""
+        assert python(sandbox, script) == "[]\n"
+
+
+def test_links_and_archives_lead_nowhere(sandbox: Sandbox) -> None:
+    name = f"escape-{uuid.uuid4()}"
+    script = f"""
+import io, os, subprocess, tarfile
+with tarfile.open("a.tar", "w") as archive:
+    def add(path, kind=tarfile.REGTYPE, link=""):
+        member = tarfile.TarInfo(path)
+        member.type, member.linkname = kind, link
+        archive.addfile(member, io.BytesIO())
+    for place in ("../" * 20, "../", "/", "/etc/", "/tmp/../", "/proc/self/root/"):
+        add(place + {name!r})
+    for number, target in enumerate(("/", "/etc", "..", "/proc/1/root", "/proc/1/cwd")):
+        add(f"up{{number}}", tarfile.SYMTYPE, target)
+        add(f"up{{number}}/" + {name!r})
+    for target in ("/etc/passwd", "/bin/sh", "/proc/1/environ", "../../../../etc/shadow"):
+        add("hard" + target.replace("/", "-"), tarfile.LNKTYPE, target)
+subprocess.run(["tar", "-xPf", "a.tar", "--overwrite"], stderr=subprocess.DEVNULL)
+with tarfile.open("a.tar") as archive:
+    for member in archive:
+        try: archive.extract(member)
+        except Exception: pass
+for target in ("/etc/passwd", "/etc/shadow", "/bin/sh", "/proc/1/environ", "/proc/self/mem"):
+    try: os.link(target, "mine" + target.replace("/", "-"))
+    except OSError: pass
+print([name for name in os.listdir(".") if name.startswith("mine")])
+"""
+    assert python(sandbox, script) == "[]\n"
+    run = folders.run_folder()
+    for place in (Path("/"), Path("/etc"), Path("/tmp"), Path("/var/tmp"), run.parent, run, *run.iterdir()):
+        assert not (place / name).exists(), place
+    for number in range(5):
+        with pytest.raises(WorkspacePathError):
+            sandbox.write(f"up{number}/{name}", b"x")
+        with pytest.raises(WorkspacePathError):
+            sandbox.read(f"up{number}/passwd")
+
+
+def test_a_held_stdout_does_not_hold_the_caller(sandbox: Sandbox) -> None:
+    """Neither in the background, in a session of its own, nor handed on through a socket or a pipe."""
+    script = """
+import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.dup2(1, 50); os.dup2(2, 51)
+            while True: time.sleep(1)
+        os._exit(0)
+print("done", flush=True)
+"""
+    result = sandbox.exec(["python", "-c", script], timeout=8)
+    assert (result.stdout, result.code, result.timed_out) == ("done\n", 0, False)
+
+
+def test_a_deleted_or_replaced_shell_is_there_again(sandbox: Sandbox) -> None:
+    run(sandbox, "rm -f /bin/sh /bin/bash /usr/bin/sh /usr/bin/bash; cp /bin/true sh; cp /bin/true bash; hash -r")
+    assert run(sandbox, "echo $0; type -P sh") != ""
+    assert sandbox.exec(["sh", "-c", "echo still a shell"]).stdout == "still a shell\n"
