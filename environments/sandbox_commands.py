@@ -138,7 +138,7 @@ class _Bars:
             if image not in self._tasks:
                 self._tasks[image] = self._rich.add_task(image, total=None)
         if not self._console.is_terminal:
-            self._console.print(f"fetching {image}", markup=False, highlight=False, soft_wrap=True)
+            self._say(f"fetching {image}")
 
     def bytes(self, image: str, done: int, total: int) -> None:
         """See `prefetch.Progress`."""
@@ -154,4 +154,7 @@ class _Bars:
         """See `prefetch.Progress`."""
         if image in self._tasks:
             self._rich.remove_task(self._tasks.pop(image))
-        self._console.print(f"{image}: {outcome}", markup=False, highlight=False, soft_wrap=True)
+        self._say(f"{image}: {outcome}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -31,6 +31,7 @@ START_PATIENCE = 60.0
 PATIENCE = 10.0
 """Seconds it may take to end one that was killed, or to tell how it ended."""
 _TICK = 0.05
+_MOMENT = 0.5
 _ROOM = 64
 """Processes on top of the limit for one that is to kill all others."""
 _LONGEST_WORD = (128 << 10) - 1
@@ -123,6 +124,8 @@ class Commands:
         except SandboxError as error:
             if self._begun:
                 self._failure = error
+            if not isinstance(error, ContainerGoneError) and self._container.ends_within(_MOMENT):
+                raise ContainerGoneError(f"the container ended while a command was run in it: {error}") from error
             raise
         finally:
             self._begun = False

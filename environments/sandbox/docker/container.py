@@ -83,13 +83,17 @@ class Container:
 
     def alive(self) -> bool:
         """Whether its first process still runs, as far as its end would have reached us."""
+        return not self.ends_within(0)
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end, so long at most, and return whether it came."""
         if self._lifeline is None or self._lifeline.ended:
-            return False
+            return True
         try:
-            self._lifeline.move(0)
+            self._lifeline.move(time.monotonic() + seconds)
         except OSError:
-            return False
-        return not self._lifeline.ended
+            return True
+        return self._lifeline.ended
 
     def check(self) -> None:
         """Raise ContainerGoneError unless it is alive."""

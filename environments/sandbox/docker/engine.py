@@ -106,8 +106,10 @@ class Engine:
         """Change how many processes and threads a running container may have; the client does not know of it."""
         with self.failures("change a container's limits"):
             url = f"{self.quick.base_url}/v{self.quick.api_version}/containers/{container_id}/update"
-            answer = self.quick.post(url, json={"PidsLimit": limit}, timeout=QUICK)
-            answer.raise_for_status()
+            try:
+                self.quick.post(url, json={"PidsLimit": limit}, timeout=QUICK).raise_for_status()
+            except requests.HTTPError as error:
+                docker.errors.create_api_error_from_http_exception(error)
 
     def open(self) -> socket.socket:
         """A connection of its own, to be closed by the caller. Raises OSError."""
@@ -167,13 +169,13 @@ def _is_gone(error: docker.errors.APIError) -> bool:
 
 
 def _told(error: BaseException) -> str:
-    """The engine's own words, without the client's."""
+    """The engine's own words, or what the system says, without the client's around it."""
     if isinstance(error, docker.errors.APIError) and error.explanation:
         return str(error.explanation).strip()
-    text = str(error)
-    for cause in (error.__cause__, error.__context__):
-        if isinstance(cause, OSError | urllib3.exceptions.HTTPError | requests.RequestException):
-            return _told(cause)
-    if isinstance(error, requests.Timeout) or "timed out" in text.lower():
+    if isinstance(error, requests.Timeout):
         return "it did not answer in time"
-    return text or type(error).__name__
+    inner = [error.__cause__, *error.args, *(part for whole in error.args for part in getattr(whole, "args", ()))]
+    for cause in inner:
+        if isinstance(cause, OSError | urllib3.exceptions.HTTPError):
+            return _told(cause)
+    return str(error) or type(error).__name__

@@ -132,7 +132,10 @@ def content(image: Image, workdir: str) -> Iterator[io.BufferedReader | None]:
         # Go's bit for a folder, not the kernel's.
         if found.get("linkTarget") or not found.get("mode", 0) >> 31 & 1:
             raise ConfigError(f"{workdir} is no folder in the image {image.name}; choose another workdir")
-        yield io.BufferedReader(archive.Chunks(_told(engine, pieces, reading)), 1 << 20)
+        try:
+            yield io.BufferedReader(archive.Chunks(_told(engine, pieces, reading)), 1 << 20)
+        finally:
+            pieces.close()  # the engine does not remove what it still sends
     finally:
         with engine.failures("remove a container"):
             engine.slow.remove_container(made, force=True, v=True)
