@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from agentgym_rtmc.environments.code_repair.asserts.tests import HiddenTests, Mode
 from agentgym_rtmc.environments.code_repair.workspace import HARNESS, PROGRAM, TESTS
@@ -61,20 +61,17 @@ def make_task(
     defined = {node.name for node in ast.parse(reference).body if isinstance(node, ast.FunctionDef)}
     missing = sorted(set(entry) - defined) if mode == "apart" else []
     demand(bool(entry) and not missing, f"entry: the reference has no function {', '.join(missing) or '(none named)'}")
-    tests = HiddenTests(
-        original=reference, tests=hidden, entry=tuple(entry), aliases=tuple(aliases), modules=modules, mode=mode
-    )
-    return Task(
-        id=id,
-        public={
-            **(public or {}),
-            "statement": statement,
-            "source": files[PROGRAM],
-            "tests": visible,
-            **({"files": {f"{name}.py": text for name, text in modules.items()}} if modules else {}),
-        },
-        private=tests.model_dump(mode="json"),
-    )
+    shown: dict[str, JsonValue] = {"statement": statement, "source": files[PROGRAM], "tests": visible}
+    if modules:
+        shown["files"] = {f"{name}.py": text for name, text in modules.items()}
+    try:
+        tests = HiddenTests(
+            original=reference, tests=hidden, entry=tuple(entry), aliases=tuple(aliases), modules=modules, mode=mode
+        )
+        return Task(id=id, public={**(public or {}), **shown}, private=tests.model_dump(mode="json"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise TaskError(f"task {id!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def _check_syntax(task_id: str, what: str, text: str) -> None:

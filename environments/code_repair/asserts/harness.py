@@ -34,9 +34,11 @@ class Approx:
         if isinstance(want, dict):
             return {key: self._with(part) for key, part in want.items()} == other
         if isinstance(want, (list, tuple)):
-            return bool(type(want)(map(self._with, want)) == other)
+            return isinstance(other, (list, tuple)) and [self._with(part) for part in want] == list(other)
         if not isinstance(want, (int, float)) or not isinstance(other, (int, float)):
             return bool(want == other)
+        if abs(want) == float("inf"):
+            return want == other
         relative = self.rel if self.rel is not None else 1e-6 if self.abs is None else 0.0
         absolute = 1e-12 if self.abs is None else self.abs
         return want == other or abs(want - other) <= max(relative * abs(want), absolute)
@@ -70,7 +72,8 @@ class Mark:
     def parametrize(names: Any, rows: Any, **options: Any) -> Callable[[Any], Any]:
         """Add one factor of rows."""
         keys = names.replace(",", " ").split() if isinstance(names, str) else list(names)
-        cases = [dict(zip(keys, row if len(keys) > 1 else [row], strict=True)) for row in rows]
+        single = isinstance(names, str) and len(keys) == 1
+        cases = [dict(zip(keys, [row] if single else row, strict=True)) for row in rows]
 
         def mark(test: Any) -> Any:
             test.rows = [*getattr(test, "rows", []), cases]

@@ -2,17 +2,17 @@
 
 Tests that hand functions to the program, or use its classes, need both in one process (`joint.py`), in a sandbox that
 the agent never touched; and in one process a program can read the tests and patch whatever runs them. So the tests are
-never run as a whole. For each assertion there are two runs, each in a fresh sandbox and in random order: the tests with
-this assertion alone in force, which must pass, and the same with its twin, which must fail (`twins.py`). One more pair
-is made of the two canaries of random name. Which run is which is known here and nowhere else.
+never run as a whole. For each assertion there are several runs, each in a fresh sandbox, all in random order: the tests
+with this assertion alone in force, which must pass, and the same with each of its twins, which must fail (`twins.py`).
+Two more are made of the canaries of random name. Which run is which is known here and nowhere else.
 
 What that stops: leaving early, forged output, patched runners, builtins and exceptions, trace functions, threads,
 signal handlers and exit handlers, objects equal to everything, reading the expected value from frames, constants or
 memory. All of these pass a twin as well, and then pay nothing.
 
 What remains possible: a program that guesses from the looks of a value whether it is the right one; an object made to
-answer one direction of an inequality, where an assertion has no constant to change; anything against an assertion
-without a twin (`Pair.twin` is None). Where tests can be kept apart, they should be: `apart.py` has none of these gaps.
+answer a comparison one way and its inverse the other, where an assertion has no constant to change; anything against an
+assertion without twins. Where tests can be kept apart, they should be: `apart.py` has none of these gaps.
 """
 
 from __future__ import annotations
@@ -33,55 +33,59 @@ _NEEDS = ("asserts.tester", "asserts.harness", "asserts.objects")
 _RANDOM = random.SystemRandom()
 
 
-class Pair(NamedTuple):
-    """Tests that a right program passes, and tests that it fails (None: no way to make such ones was found)."""
+class Family(NamedTuple):
+    """Tests that a right program passes, and tests that it fails (none: no way to make such ones was found)."""
 
     real: str
-    twin: str | None
+    twins: tuple[str, ...]
 
 
 def judge_together(task_id: str, tests: HiddenTests, program: str) -> Verdict:
     """Judge a program by a task's tests. Raises TaskError when the reference itself fails them, else GradingError."""
-    pairs = find_pairs(task_id, tests.model_dump_json())
+    families = find_families(task_id, tests.model_dump_json())
     passing, failing = make_canaries()
     idle = disarmed(tests.tests)
-    runs = [(text, must_pass) for pair in pairs for text, must_pass in zip(pair, (True, False), strict=True) if text]
+    runs = [(family.real, True) for family in families]
+    runs += [(twin, False) for family in families for twin in family.twins]
     runs += [(idle + passing.text, True), (idle + failing.text, False)]
     _RANDOM.shuffle(runs)
     right = 0
     for text, must_pass in runs:
         wrong = run_together(tests, program, text)
         if wrong is None:
-            return Verdict(0, len(pairs), late=True)
+            return Verdict(0, len(families), late=True)
         if must_pass and wrong:
-            return Verdict(min(right, len(pairs) - 1), len(pairs))
+            return Verdict(min(right, len(families) - 1), len(families))
         if not must_pass and not wrong:  # it passes what no right program passes
-            return Verdict(0, len(pairs))
+            return Verdict(0, len(families))
         right += must_pass
-    return Verdict(len(pairs), len(pairs))
+    return Verdict(len(families), len(families))
 
 
 @lru_cache(maxsize=256)
-def find_pairs(task_id: str, tests: str) -> tuple[Pair, ...]:
-    """Return a pair for each assertion, proven with the reference. `tests` is the JSON of HiddenTests.
+def find_families(task_id: str, tests: str) -> tuple[Family, ...]:
+    """Return a family for each assertion, proven with the reference. `tests` is the JSON of HiddenTests.
 
     Raises TaskError when the reference fails one, or there is no twin for any.
     """
     hidden = HiddenTests.model_validate_json(tests)
-    pairs = []
+    families = []
     for assertion in find_assertions(hidden.tests, hidden.entry):
         wrong = run_together(hidden, hidden.original, assertion.real)
         if wrong is None:
             raise GradingError(f"task {task_id!r}: its tests did not end in time; is the machine overloaded?")
         if wrong:
             raise TaskError(f"task {task_id!r}: its own reference fails its tests: {'; '.join(wrong)}")
-        proven = (twin for twin in assertion.twins if _fails(run_together(hidden, hidden.original, twin)))
-        pairs.append(Pair(assertion.real, next(proven, None)))
-    if all(pair.twin is None for pair in pairs):
+        for choice in (assertion.twins, [assertion.inverse]):
+            twins = tuple(twin for twin in choice if _fails(run_together(hidden, hidden.original, twin)))
+            if twins:
+                break
+        families.append(Family(assertion.real, twins))
+    if not any(family.twins for family in families):
         raise TaskError(
             f"task {task_id!r}: its tests have no assertion that can be turned into a wrong one; write plain `assert`s"
         )
-    return tuple(pairs)
+    return tuple(families)
 
 
 def _fails(wrong: list[str] | None) -> bool:

@@ -17,28 +17,31 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 _RANDOM = random.SystemRandom()
-_INVERSE: dict[type[ast.cmpop], str] = {
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.Is: "is not",
-    ast.IsNot: "is",
-    ast.Lt: ">=",
-    ast.GtE: "<",
-    ast.Gt: "<=",
-    ast.LtE: ">",
-    ast.In: "not in",
-    ast.NotIn: "in",
+_INVERSE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.Is: ast.IsNot,
+    ast.Lt: ast.GtE,
+    ast.Gt: ast.LtE,
+    ast.In: ast.NotIn,
 }
+_INVERSE |= {there: here for here, there in _INVERSE.items()}
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp)
 _Change = tuple[ast.expr, str]
 """A piece of the text and what to write in its place."""
 
 
+MOST_TWINS = 12
+"""Of one assertion; where it has more constants, so many of them are chosen at random."""
+
+
 class Assertion(NamedTuple):
-    """The tests with one assertion in force, and texts that may serve as its twin, the best first."""
+    """The tests with one assertion in force, and what may serve as its twins."""
 
     real: str
     twins: list[str]
+    """One for each constant: an answer may be right in parts and a lie in others."""
+    inverse: str
+    """For want of others."""
 
 
 def disarmed(text: str, number: int | None = None) -> str:
@@ -60,7 +63,8 @@ def find_assertions(text: str, entry: Collection[str]) -> list[Assertion]:
         alone = disarmed(text, number)
         tree = ast.parse(alone)
         [node] = _asserts(tree)
-        found.append(Assertion(alone, [_apply(alone, changes) for changes in _twins(tree, node.test, entry)]))
+        twins = [_apply(alone, changes) for changes in _twins(tree, node.test, entry)]
+        found.append(Assertion(alone, twins, _apply(alone, [(node.test, _inverted(node.test))])))
     return found
 
 
@@ -69,19 +73,14 @@ def _asserts(tree: ast.AST) -> list[ast.Assert]:
 
 
 def _twins(tree: ast.AST, test: ast.expr, entry: Collection[str]) -> Iterator[list[_Change]]:
-    """All ways to make an assertion wrong, the ones that are hardest to get around first."""
-    constants: list[ast.expr] = []
-    for part in _conjuncts(test):
-        constants += _telling(tree, part, entry)
-    _RANDOM.shuffle(constants)
-    yield from ([(constant, _near(constant))] for constant in constants)
+    """Ways to make an assertion wrong by a constant."""
+    constants = [constant for part in _conjuncts(test) for constant in _telling(tree, part, entry)]
+    for constant in _RANDOM.sample(constants, min(len(constants), MOST_TWINS)):
+        yield [(constant, _near(constant))]
     match test:
-        case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.List() | ast.Tuple() | ast.Set() as among]):
-            del left
-            parts = list(_constants(among, entry))
-            if parts:
+        case ast.Compare(ops=[ast.In()], comparators=[ast.List() | ast.Tuple() | ast.Set() as among]):
+            if parts := list(_constants(among, entry)):
                 yield [(part, _far(part)) for part in parts]
-    yield [(test, _inverted(test))]
 
 
 def _conjuncts(test: ast.expr) -> list[ast.expr]:
@@ -174,7 +173,7 @@ def _inverted(test: ast.expr) -> str:
         case ast.UnaryOp(op=ast.Not(), operand=inner):
             return ast.unparse(inner)
         case ast.Compare(left=left, ops=[operator], comparators=[right]):
-            return f"{ast.unparse(left)} {_INVERSE[type(operator)]} {ast.unparse(right)}"
+            return ast.unparse(ast.Compare(left, [_INVERSE[type(operator)]()], [right]))
     return f"not ({ast.unparse(test)})"
 
 
