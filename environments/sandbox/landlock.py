@@ -35,7 +35,7 @@ from agentgym_rtmc.environments.sandbox.base import AGENT_UID, SandboxSpec
 from agentgym_rtmc.environments.sandbox.process import Launch
 from agentgym_rtmc.environments.sandbox.root import DEVICES, JAIL
 from agentgym_rtmc.environments.sandbox.root_sources import SYSTEM_PATH
-from agentgym_rtmc.errors import SandboxUnavailableError
+from agentgym_rtmc.errors import SandboxError, SandboxUnavailableError
 
 NEEDED_VERSION = 6
 """Landlock's version with scopes: earlier ones let a command signal every process of its user. Linux 6.12."""
@@ -91,9 +91,10 @@ class Landlock:
             raise SandboxUnavailableError(reason)
         if os.geteuid() == 0:
             _let_agent_through(folder)
-            root = _copy_for_agent(root)
+            root = _place_for_agent(root)
         self._folder, self._spec = folder, spec
         self._jail = root / JAIL
+        self._launcher = _compiled_launcher()
         self._python = self._jail / "usr/local/bin/python3"
         self._libraries = f"{self._jail}/usr/local/lib:{self._jail}/usr/lib"
         self.scratch: Path | None = folder / "tmp"
@@ -164,7 +165,7 @@ class Landlock:
 
     def launch(self, argv: list[bytes]) -> Launch:
         """See `Backend`."""
-        words = [os.fsencode(word) for word in (self._python, "-I", "-S", _compiled_launcher(), self._config)]
+        words = [os.fsencode(word) for word in (self._python, "-I", "-S", self._launcher, self._config)]
         status_read, status = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             self._make_scratch()
@@ -263,18 +264,27 @@ def _let_agent_through(folder: Path) -> None:
             )
 
 
-def _copy_for_agent(root: Path) -> Path:
-    """The root in a place that the agent can reach, which root's own cache is not; hard links where possible."""
+def _place_for_agent(root: Path) -> Path:
+    """The root in a place that the agent can reach, which root's own cache is not: mounted, hard-linked or copied."""
     with _lock:
         key = (os.getpid(), root)
         if key not in _copies:
             target = folders.new_folder("root")
             _let_agent_through(target)
-            for options in (["--archive", "--link"], ["--archive"]):
-                words = ["cp", *options, "--", str(root / JAIL), str(target)]
-                if subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode == 0:
-                    break
+            if not layers.why_not():
+                (target / JAIL).mkdir()
+                mounts.bind(root / JAIL, target / JAIL)
             else:
-                raise SandboxUnavailableError(f"cannot copy the sandbox's root to {target}")
+                _copy(root / JAIL, target)
             _copies[key] = target
         return _copies[key]
+
+
+def _copy(source: Path, target: Path) -> None:
+    for options in (["--archive", "--link"], ["--archive"]):
+        words = ["cp", *options, "--", str(source), str(target)]
+        done = subprocess.run(words, capture_output=True, env=HOST_ENVIRONMENT, check=False)
+        if done.returncode == 0:
+            return
+        folders.remove_tree(target / source.name)
+    raise SandboxError(f"cannot copy the sandbox's root to {target}: {done.stderr.decode(errors='replace')[:300]}")
