@@ -22,7 +22,6 @@ EXTRAS: dict[str, str] = {
     "datasets": "swebench",
     "huggingface_hub": "swebench",
     "httpx2": "endpoint",
-    "tenacity": "endpoint",
 }
 """Import name of each optional package -> the extra that brings it."""
 

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from agentgym_rtmc.environments.swebench.diff import DiffError, FileChange, parse_diff, reverse_diff, write_diff
 from agentgym_rtmc.environments.swebench.rows import V5_COLUMNS, read_names
@@ -47,14 +47,20 @@ RECIPES = {
 
 
 def find_recipe(given: str | Recipe | Mapping[str, Any] | None) -> Recipe | None:
-    """Return a recipe by name or from its fields. Raises TaskError for an unknown name."""
+    """Return a recipe by name or from its fields. Raises TaskError for an unknown name or field."""
     if given is None or isinstance(given, Recipe):
         return given
     if isinstance(given, str):
         if given not in RECIPES:
             raise TaskError(f"there is no recipe {given!r}{nearest(given, RECIPES)}")
         return RECIPES[given]
-    return Recipe.model_validate(given)
+    try:
+        return Recipe.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        hint = nearest(name, Recipe.model_fields) if first["type"] == "extra_forbidden" else ""
+        raise TaskError(f"recipe: {name}: {first['msg']}{hint}") from error
 
 
 def complete(values: Mapping[str, Any], recipe: Recipe, where: str) -> dict[str, Any]:

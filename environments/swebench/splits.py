@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,16 +37,6 @@ class SWEBenchTaskSet(TaskSet):
     def __init__(self, name: str, splits: Mapping[str, Iterable[Task]], how: Mapping[str, str]) -> None:
         super().__init__(name, splits)
         self.how = dict(how)
-
-
-def load_lite(**options: Any) -> SWEBenchTaskSet:
-    """SWE-bench Lite, 300 instances (with `dataset_split="dev"` its 23 for development); options of `load_dataset`."""
-    return load_dataset(source="lite", **options)
-
-
-def load_verified(**options: Any) -> SWEBenchTaskSet:
-    """SWE-bench Verified, 500 instances; options of `load_dataset`."""
-    return load_dataset(source="verified", **options)
 
 
 def load_dataset(
@@ -100,6 +91,12 @@ def load_dataset(
     }
     tasks = {name: [task_of(row, hints) for row in members] for name, members in splits.items()}
     return SWEBenchTaskSet(str(source), tasks, how)
+
+
+load_lite = partial(load_dataset, source="lite")
+"""SWE-bench Lite: 300 instances, with `dataset_split="dev"` its 23 for development. Options of `load_dataset`."""
+load_verified = partial(load_dataset, source="verified")
+"""SWE-bench Verified: 500 instances. Options of `load_dataset`."""
 
 
 def divide(

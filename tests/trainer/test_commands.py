@@ -35,6 +35,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (["env.id=CodeRepare-v0"], "no environment 'CodeRepare-v0' is registered; did you mean"),
         ([ECHO, "env.train_split=trian"], "has no split 'trian'; did you mean 'train'?"),
         ([ECHO, "env.heldout_split=test"], "has no split 'test'; known: heldout, train"),
+        ([ECHO, "env.heldout_split=train"], "tasks, such as"),
         ([ECHO, "env.task_options={empty=true}"], "env.heldout_split: the split 'heldout' is empty"),
         ([ECHO, "env.task_options={full=true}"], "does not take these options"),
         ([ECHO, "env.task_set=wrds"], "has no task set 'wrds'; did you mean 'words'?"),

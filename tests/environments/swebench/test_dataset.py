@@ -16,7 +16,8 @@ from agentgym_rtmc.environments.swebench.diff import parse_diff
 from agentgym_rtmc.environments.swebench.rows import V5_COLUMNS, SWEBenchRow
 from agentgym_rtmc.environments.swebench.splits import load_dataset
 from agentgym_rtmc.environments.swebench.tasks import has_hints, row_of, task_of
-from agentgym_rtmc.errors import ConfigError, DependencyError, TaskError
+from agentgym_rtmc.errors import ConfigError, DependencyError, RegistrationError, TaskError
+from agentgym_rtmc.registration import load_task_set
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -323,6 +324,12 @@ def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, Any], compla
         load_dataset(source=_saved(tmp_path), **options)
 
 
+def test_misspelt_options_of_a_task_set_are_told() -> None:
+    reference = "agentgym_rtmc.environments.swebench.splits:load_verified"
+    with pytest.raises(RegistrationError, match=r"does not take these options: .*'repos'"):
+        load_task_set("CodeRepair-v0", reference, repos=["django/django"])
+
+
 def test_splits_that_would_hold_out_nothing(tmp_path: Path) -> None:
     source = _saved(tmp_path)
     with pytest.raises(TaskError, match="no row has one of django/django; say with held_out"):
@@ -388,6 +395,7 @@ def test_what_neither_row_nor_recipe_says(tmp_path: Path) -> None:
             "swe-gym",
             "neither test_patch nor FAIL_TO_PASS names a test file",
         ),
+        (old, {"image": "x", "test_comand": "pytest"}, "recipe: test_comand: .* did you mean 'test_command'"),
         (SMITH | {"patch": ""}, "swe-smith", "SWE-smith's patch plants the bug, and there is none"),
         (SMITH | {"problem_statement": ""}, "swe-smith", "column problem_statement"),
         (SMITH | {"patch": "@@ -1 +1 @@\n"}, "swe-smith", "column patch: line 1: a hunk without a header"),
