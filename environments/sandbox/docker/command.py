@@ -149,18 +149,18 @@ class Commands:
             try:
                 running.wait_for_start()
                 killed_for = running.wait(timeout, watch)
-                if killed_for:
-                    self._kill(running)
-                running.settle()
-                if killed_for:
-                    return End(137, killed_for)
-                code = running.code()
             except BaseException:  # such as KeyboardInterrupt
                 try:
                     self._kill(running)
                 except SandboxError as error:
                     self._failure = error
                 raise
+            if killed_for:
+                self._kill(running)
+                running.settle()
+                return End(137, killed_for)
+            running.settle()
+            code = running.code()
         if code > 128:  # it was our shell that was killed, as far as can be told
             self.sweep()
             return End(code, "")

@@ -25,7 +25,7 @@ import urllib3
 
 from agentgym_rtmc.errors import ImageMissingError, SandboxError, SandboxUnavailableError
 
-QUICK = 20.0
+QUICK = 10.0
 """Seconds that the engine may take to answer what costs it milliseconds."""
 SLOW = 300.0
 """Seconds that it may take to make, start, commit or copy something."""
