@@ -26,6 +26,7 @@ class Check:
 _CHECKERS: dict[str, str] = {
     "machine": "agentgym_rtmc.machine:checks",
     "sandbox": "agentgym_rtmc.environments.sandbox.doctor:checks",
+    "containers": "agentgym_rtmc.environments.sandbox.docker.doctor:checks",
 }
 
 

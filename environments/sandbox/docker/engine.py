@@ -178,4 +178,4 @@ def _told(error: BaseException) -> str:
     for cause in inner:
         if isinstance(cause, OSError | urllib3.exceptions.HTTPError):
             return _told(cause)
-    return str(error) or type(error).__name__
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
