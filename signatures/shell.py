@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 
 import tree_sitter
 import tree_sitter_bash
@@ -146,10 +147,20 @@ class _Reader(WordReader):
     def _redirected(self, node: tree_sitter.Node, depth: int) -> tree.Node:
         body_node = node.child_by_field_name("body")
         body: tree.Node = self.node(body_node, depth + 1) if body_node is not None else tree.Simple()
+        end = body_node.end_byte if body_node is not None else node.start_byte
         for child in node.children_by_field_name("redirect"):
+            lost = self._between(end, child.start_byte)
+            if lost not in (b"", b"-"):
+                raise NotHeld
             redirect, stray = self._redirect(child, depth)
-            body = self._attach(body, redirect, stray)
+            # A lone `-` before a descriptor gets lost in the grammar.
+            body = self._attach(body, redirect, (tree.text_word("-"), *stray) if lost else stray)
+            end = child.end_byte
         return body
+
+    def _between(self, start: int, end: int) -> bytes:
+        """What stands between two nodes, but for white space; a line's end is not white space."""
+        return self.source[start:end].replace(b"\\\n", b"").strip(b" \t")
 
     def _attach(self, body: tree.Node, redirect: tree.Redirect, stray: tuple[tree.Word, ...]) -> tree.Node:
         # The grammar hangs a redirection on the whole list or pipeline; the shell means its last command.
@@ -180,6 +191,7 @@ class _Reader(WordReader):
             fd = int(self.text(descriptor))
         operator = next(c.type for c in node.children if not c.is_named)
         targets = [self.word(t, depth) for t in node.children_by_field_name("destination")]
+        self._check_gaps(node.children_by_field_name("destination"))
         if operator in (">&-", "<&-"):
             return tree.Redirect(operator[:2], fd, tree.text_word("-")), tuple(targets)
         if not targets:
@@ -189,7 +201,13 @@ class _Reader(WordReader):
             return tree.Redirect("<<", fd, heredoc=self.heredocs[int(placeholder.group(1))]), tuple(targets[1:])
         return tree.Redirect(operator, fd, targets[0]), tuple(targets[1:])
 
+    def _check_gaps(self, nodes: list[tree_sitter.Node]) -> None:
+        """Refuse what the grammar takes for one command behind a redirection, though a line ends within."""
+        if any(self._between(before.end_byte, after.start_byte) for before, after in pairwise(nodes)):
+            raise NotHeld
+
     def _command(self, node: tree_sitter.Node, depth: int) -> tree.Simple:
+        self._check_gaps(node.children)
         words: list[tree.Word] = []
         assignments: list[tuple[str, tree.Word]] = []
         redirects: list[tree.Redirect] = []

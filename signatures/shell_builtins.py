@@ -7,7 +7,7 @@ import re
 from agentgym_rtmc.signatures.shell_operations import Item, Operation, idle
 from agentgym_rtmc.signatures.shell_redirects import redirected, streams, writing
 from agentgym_rtmc.signatures.shell_text import Line, word_text
-from agentgym_rtmc.signatures.shell_tree import Redirect, Simple, Word
+from agentgym_rtmc.signatures.shell_tree import Node, Redirect, Simple, Word, simple_commands
 from agentgym_rtmc.signatures.shell_words import Place, shape
 
 _IDLE = {"true", ":", "pwd", "clear", "date", "whoami", "hostname"}
@@ -16,6 +16,8 @@ _SUBMITTING = re.compile(r"COMPLETE_TASK_AND_SUBMIT|MINI_SWE_AGENT_FINAL_OUTPUT"
 _LOSING = {"eval", "source", ".", "trap", "alias", "unalias", "shopt", "declare", "typeset", "local", "readonly", "let",
            "mapfile", "readarray", "getopts", "enable", "hash", "umask", "ulimit", "exec", "shift"}  # fmt: skip
 """What they do to the commands after them is not followed."""
+_LEAVING = {"exit", "return", "exec", "set", "trap", "eval", "source", ".", "kill", "shift"}
+_CHANGING = {"cd", "pushd", "popd", "set", "export", "unset", "read"}
 _SEEN_BY_ALL = {"PATH", "HOME", "IFS", "PWD", "OLDPWD", "CDPATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "GIT_DIR",
                 "BASH_ENV", "GLOBIGNORE"}  # fmt: skip
 """Variables that are exported already, or that the shell itself heeds."""
@@ -25,8 +27,10 @@ def builtin(head: str, words: tuple[Word, ...], node: Simple, place: Place) -> l
     """The operations of a command of the shell; None if this is none of them, or none that is read in full."""
     to = streams(node.redirects)
     plain = not (to.odd or to.others or isinstance(to.out, Word) or isinstance(to.err, Word))
-    if head in _LOSING:
+    if head in _LOSING or (not plain and head in _CHANGING):
         place.lost = True
+        if place.directory:
+            place.refuse()
         return None
     if head in _IDLE and plain:
         return [] if not node.assignments else [idle()]
@@ -42,6 +46,8 @@ def builtin(head: str, words: tuple[Word, ...], node: Simple, place: Place) -> l
         for word in words:
             place.variables.pop(word.literal or "", None)
             place.exported.pop(word.literal or "", None)
+        if head == "read" and place.directory:
+            place.refuse()
         return [_said(head, words)] if head == "unset" else None
     if head in ("echo", "printf") and plain:
         if words and _SUBMITTING.search(words[0].literal or ""):
@@ -51,6 +57,11 @@ def builtin(head: str, words: tuple[Word, ...], node: Simple, place: Place) -> l
         operation = Operation("say", Line(" ".join([head, *map(word_text, words)])), reads=True, certain=True)
         return [redirected(operation, node.redirects, place)]
     return None
+
+
+def leaves(node: Node) -> bool:
+    """Whether a script may end its own shell early, so that it cannot stand in another one's place."""
+    return any(c.words and c.words[0].literal in _LEAVING for c in simple_commands(node))
 
 
 def _said(head: str, words: tuple[Word, ...]) -> Operation:

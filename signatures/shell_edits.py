@@ -106,10 +106,13 @@ def _two_paths(category: Category) -> Handler:
         )
         if options is None or options.has("t", "--target-directory") or len(options.operands) < 2:
             return None
+        if head == "ln" and options.has("s"):
+            return None  # what a link says is relative to where it lies
         kept = [("r" if name == "R" else name, value) for name, value in options.options if name not in "fvip"]
         paths = [place.path_text(word) for word in options.operands]
         fixed = tuple(place.path(w.literal) for w in options.operands if w.literal is not None)
-        pieces = [head, *option_text(kept), *sorted(paths[:-1]), paths[-1]]
+        target = paths[-1] + ("/" if shape(options.operands[-1]).endswith("/") and paths[-1] != "/" else "")
+        pieces = [head, *option_text(kept), *sorted(paths[:-1]), target]
         touched = fixed if category == "move" else fixed[-1:]
         return Operation(category, Line(" ".join(pieces)), touched, detail=" ".join(paths), silent=True)
 
@@ -125,18 +128,21 @@ def _rm(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     ]
     paths = sorted({place.path_text(word) for word in options.operands})
     fixed = tuple(sorted({place.path(w.literal) for w in options.operands if w.literal is not None}))
-    return Operation("delete", Line(" ".join([head, *option_text(kept), *paths])), fixed, silent=True)
+    forced = Line(" ".join([head, *option_text([*kept, ("f", None)]), *paths])) if options.has("f") else None
+    return Operation("delete", Line(" ".join([head, *option_text(kept), *paths])), fixed, silent=True, status=forced)
 
 
 def _making(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     options = read_options(words, "m", ("--mode",), {"--parents": "p", "--verbose": "v"})
-    if options is None or not options.operands:
-        return None
+    if options is None or not options.operands or (place.directory and options.has("p")):
+        return None  # it would make a directory that was to be entered
     nested = any("/" in (place.path(w.literal) if w.literal is not None else "/") for w in options.operands)
     kept = [o for o in options.options if o[0] != "v" and not (head == "mkdir" and o[0] == "p" and not nested)]
     paths = sorted({place.path_text(word) for word in options.operands})
     fixed = tuple(sorted({place.path(w.literal) for w in options.operands if w.literal is not None}))
-    return Operation("create", Line(" ".join([head, *option_text(kept), *paths])), fixed, detail=head, silent=True)
+    line = Line(" ".join([head, *option_text(kept), *paths]))
+    lenient = Line(" ".join([head, *option_text([*kept, ("p", None)]), *paths])) if options.has("p") else None
+    return Operation("create", line, fixed, detail=head, silent=True, status=lenient if lenient != line else None)
 
 
 def _changing_mode(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
@@ -155,7 +161,7 @@ def _patch(head: str, words: tuple[Word, ...], place: Place) -> Operation | None
         ("--strip", "--input", "--directory"),
         {"--strip": "p", "--input": "i", "--silent": "s", "--quiet": "s"},
     )
-    if options is None or options.has("d"):
+    if options is None or options.has("d") or place.directory:
         return None
     kept = [(name, value) for name, value in options.options if name not in ("s", "i", "u")]
     source = options.value("i")

@@ -11,7 +11,7 @@ from agentgym_rtmc.signatures.shell_tree import Word
 from agentgym_rtmc.signatures.shell_words import Place, shape
 
 _LOOKING_GLOBALS = {"--no-pager", "-P", "--paginate", "-p", "--literal-pathspecs"}
-_COLOR = {"--no-color", "--color", "--no-ext-diff", "--no-textconv", "--no-pager"}
+_COLOR = {"--no-color", "--color=never", "--color=auto", "--no-ext-diff", "--no-textconv", "--no-pager"}
 _SHOWING = {"status", "diff", "log", "show", "blame", "ls-files", "branch", "rev-parse", "remote", "describe",
             "shortlog", "reflog", "tag", "config", "cat-file", "ls-tree", "rev-list", "merge-base"}  # fmt: skip
 _QUIET = {"checkout", "restore", "reset", "stash", "commit", "clean", "rm", "mv", "apply", "am", "add", "fetch", "pull",
@@ -73,9 +73,11 @@ def _show(command: str, words: tuple[Word, ...], place: Place) -> Operation | No
             operands.append(word)
             continue
         name = text.partition("=")[0]
-        if name in _COLOR:
+        if text in _COLOR:
             continue
-        if (
+        if text in ("--color", "--color=always"):
+            looks.append("--color")
+        elif (
             command in ("log", "show", "blame", "reflog")
             and text in ("-n", "-L", "-S", "-G", "--max-count")
             and index < len(before)

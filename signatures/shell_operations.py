@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from agentgym_rtmc.signatures.shell_text import Line, ended, quote, statements
 from agentgym_rtmc.signatures.shell_tree import Sequence, Word, text_word
@@ -106,8 +106,9 @@ class Operation:
     `silent` those whose output shows nothing of a file (so where it goes does not matter); `certain` those that
     cannot fail; `idle` those without any effect. `parts` are the operations inside a compound command.
     `raw` is the canonical shell with what only concerns the look of the output (line numbers, order of names), for
-    commands that read that output; of tests it has the filter behind them, for what asks for its exit status. None
-    where `line` has it all.
+    what takes that output; `kept` the shell to the letter, for what keeps the output in a file; `status` the one that
+    ends with the exit status given, for what asks for that. They are None where `line` has it all. `errors`: error
+    messages go into the pipe as well.
     """
 
     category: Category
@@ -121,6 +122,26 @@ class Operation:
     idle: bool = False
     parts: tuple[Operation, ...] = ()
     raw: Line | None = None
+    status: Line | None = None
+    kept: Line | None = None
+    errors: bool = False
+
+    def wrapped(self, before: Line | str = "", after: Line | str = "") -> Operation:
+        """The operation with something written before and behind it, in all of its spellings."""
+
+        def wrap(line: Line | None) -> Line | None:
+            return None if line is None else (Line(before) if isinstance(before, str) else before) + line + after
+
+        line = wrap(self.line) or self.line
+        return replace(self, line=line, raw=wrap(self.raw), status=wrap(self.status), kept=wrap(self.kept))
+
+    def written(self, line: Line, **changes: Any) -> Operation:
+        """The operation with one spelling, for whatever asks, and so no view any more."""
+        return replace(self, line=line, view=None, raw=None, status=None, kept=None, errors=False, **changes)
+
+    def output(self) -> Line:
+        """The shell whose output is, to the letter, what was asked for."""
+        return self.kept or self.raw or self.line
 
 
 def viewing(view: View, numbered: bool = False) -> Operation:
@@ -144,9 +165,7 @@ def idle(text: str = "true") -> Operation:
 
 def with_status(operation: Operation) -> Operation:
     """The operation written so that it ends with the exit status it was given with, for what asks for it."""
-    if operation.category == "test" and operation.raw is not None:
-        return replace(operation, line=operation.raw, raw=None)
-    return operation
+    return operation if operation.status is None else replace(operation, line=operation.status, status=None)
 
 
 Handler = Callable[[str, tuple[Word, ...], Place], "Operation | None"]

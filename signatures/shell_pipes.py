@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from agentgym_rtmc.signatures.shell_builtins import leaves
 from agentgym_rtmc.signatures.shell_content import fixed_output
 from agentgym_rtmc.signatures.shell_heredocs import Heredoc
 from agentgym_rtmc.signatures.shell_operations import Item, Operation, View, as_one, combine, idle, viewing, within
@@ -27,6 +28,8 @@ def read_pipeline(node: Pipeline, place: Place, run: StatementReader) -> Operati
     current: Operation | None = None
     content: str | None = None
     stages = [_merge_errors(stage, both) for stage, both in zip(node.stages, node.both, strict=True)]
+    if any(map(leaves, stages)):
+        place.refuse()
     for index, stage in enumerate(stages):
         last = index == len(stages) - 1
         inner = place.copy()
@@ -35,7 +38,7 @@ def read_pipeline(node: Pipeline, place: Place, run: StatementReader) -> Operati
             if content is not None:
                 continue
             current = _stage(stage, inner, run, piped=not last)
-            if current.idle and not last:
+            if (current.idle or current.detail.startswith("assign ")) and not last:
                 current, content = None, ""
             continue
         if current is None:
@@ -118,9 +121,10 @@ def _ignores_input(stage: Node) -> bool:
 
 def _is_identity(stage: Node) -> bool:
     """`cat`, `cat -n`, `nl -ba`, pagers: the same lines again."""
-    if not isinstance(stage, Simple) or stage.assignments or streams(stage.redirects).out is not None:
+    if not isinstance(stage, Simple) or stage.assignments or _head(stage) not in ("cat", "nl", "less", "more"):
         return False
-    if streams(stage.redirects).stdin is not None or _head(stage) not in ("cat", "nl", "less", "more"):
+    to = streams(stage.redirects)
+    if to.stdin is not None or to.out is not None or to.odd or to.others or to.crossed or isinstance(to.err, Word):
         return False
     options = [shape(word) for word in stage.words[1:]]
     if _head(stage) == "nl":
@@ -135,30 +139,30 @@ def _through(current: Operation, stage: Node, place: Place, run: StatementReader
     ends = current.certain if place.pipefail else True
     if _is_identity(stage) and shows:
         numbers = _head(stage) == "nl" or any("n" in shape(word) for word in _words(stage, place)[1:])
-        raw = (current.raw or current.line) + " | cat -n" if numbers else current.raw
-        return replace(current, raw=raw, certain=ends)
+        raw = current.output() + " | cat -n" if numbers else current.raw
+        kept = None if numbers else current.kept
+        return replace(current, raw=raw, kept=kept, certain=ends, status=current.line + " | cat")
     following = _stage(stage, place, run, piped=not last)
     to = streams(stage.redirects) if isinstance(stage, Simple) and not stage.assignments else None
-    if to is None or to.out is not None or to.stdin is not None or following.paths:
+    keeps = to is None or to.out is not None or to.stdin is not None or isinstance(to.err, Word)
+    if to is None or keeps or to.odd or to.others or to.crossed or following.paths:
         return _piped(current, following)
     head, inner = _head(stage), following.view
+    status = current.line + " | " + following.line
     if inner == View(()) and shows:
-        return replace(current, certain=ends)
+        return replace(current, certain=ends, status=status)
     if current.category == "test" and head in _FILTERS and not current.parts:
-        if inner is not None:
-            return replace(current, certain=ends)
-        return replace(current, raw=(current.raw or current.line) + " | " + following.line)
+        return replace(current, certain=ends and inner is not None, status=status)
     if current.reads and head == "sort" and last and _only_orders(_words(stage, place)[1:]):
-        raw = (current.raw or current.line) + " | " + following.line
-        return replace(current, raw=raw, certain=ends)
+        return replace(current, raw=current.output() + " | " + following.line, kept=None, certain=ends, status=status)
     view = current.view
     if view is not None and len(view.paths) < 2 and view.tail is None:
         if inner is not None and inner.tail is None:
             lines = View(view.paths, within(view.ranges, inner.ranges))
-            return replace(_numbered(viewing(lines), current, following), certain=ends)
+            return replace(_numbered(viewing(lines), current, following), certain=ends, status=status)
         if inner is not None and view.ranges is None:
             lines = View(view.paths, tail=inner.tail)
-            return replace(_numbered(viewing(lines), current, following), certain=ends)
+            return replace(_numbered(viewing(lines), current, following), certain=ends, status=status)
         again = _reading(view, current.raw is not None, stage, place, run, last)
         if again is not None:
             return again
@@ -169,7 +173,7 @@ def _numbered(shown: Operation, current: Operation, following: Operation) -> Ope
     """A part of a view with line numbers has them too."""
     if current.raw is None:
         return shown
-    return replace(shown, raw=current.raw + " | " + following.line)
+    return replace(shown, raw=current.output() + " | " + following.line)
 
 
 def _only_orders(words: tuple[Word, ...]) -> bool:
@@ -198,24 +202,14 @@ def _reading(
 def _piped(current: Operation, following: Operation) -> Operation:
     # Line numbers do not matter to what only picks lines by their place or counts them.
     by_place = (following.view is not None and current.category != "list") or following.line.text == "wc -l"
-    by_place = by_place and (current.view is None or len(current.view.paths) < 2)  # the order of files does matter
-    line = (current.line if by_place or current.raw is None else current.raw) + " | " + following.line
+    by_place = by_place and current.reads and (current.view is None or len(current.view.paths) < 2)  # or order matters
+    line = current.line if by_place else (current.raw or current.line) if following.reads else current.output()
+    line = line + (" 2>&1 | " if current.errors and not following.reads else " | ") + following.line
     reads = current.reads and following.reads
     if following.reads or following.category == "execute":
         kept = current if current.reads or following.reads else following
         if following.category in ("create", "append", "modify"):
             kept = following
         detail = kept.detail or line.flat()
-        return replace(
-            kept,
-            line=line,
-            detail=detail,
-            view=None,
-            reads=reads,
-            certain=False,
-            idle=False,
-            silent=False,
-            parts=(),
-            raw=None,
-        )
+        return kept.written(line, detail=detail, reads=reads, certain=False, idle=False, silent=False, parts=())
     return replace(combine([current, following], line), reads=reads, silent=following.silent)

@@ -82,28 +82,30 @@ def redirected(operation: Operation, redirects: tuple[Redirect, ...], place: Pla
     if to.stdin is not None:
         result = _with_input(result, to.stdin, place)
     if isinstance(to.out, Word):
-        shown = not result.silent and not (result.reads and result.certain)
+        shown = not (result.silent and result.certain) and not (result.reads and result.certain)
         errors = " 2>&1" if to.err == "out" and shown else ""
         if isinstance(to.err, Word):
             errors = _to_file(to.err, to.err_append, place)
-        elif to.err == "null" and shown and not result.reads:
+        elif to.err == "null" and not (result.reads or result.silent):
             errors = " 2> /dev/null"
         return _into_file(result, to.out, to.append, errors, place)
     if to.out == "null":
         if result.certain and result.reads:
             result = idle()
         elif result.reads and not result.silent:
-            result = replace(result, category="other", line=result.line + " > /dev/null", view=None, silent=True)
+            result = replace(result.wrapped(after=" > /dev/null"), category="other", view=None, silent=True)
         elif not result.silent and result.category != "test":
             both = " 2>&1" if to.err == "out" else ""
-            result = replace(result, line=result.line + " > /dev/null" + both, silent=bool(both))
+            result = replace(result.wrapped(after=" > /dev/null" + both), silent=bool(both))
+    elif to.err == "out" and piped and result.reads and not result.certain:
+        result = replace(result, errors=True)
     elif to.err == "out" and piped and not (result.reads or result.silent or result.category == "test"):
-        result = replace(result, line=result.line + " 2>&1")
+        result = result.wrapped(after=" 2>&1")
     if to.err == "null" and not (result.reads or result.silent or result.line.text.startswith("pytest")):
-        result = replace(result, line=result.line + " 2> /dev/null")
+        result = result.wrapped(after=" 2> /dev/null")
     elif isinstance(to.err, Word):
-        line = result.line + _to_file(to.err, to.err_append, place)
-        result = replace(result, line=line, reads=False, certain=False, idle=False, view=None)
+        line = result.output() + _to_file(to.err, to.err_append, place)
+        result = result.written(line, reads=False, certain=False, idle=False)
     return result
 
 
@@ -113,16 +115,16 @@ def _to_file(target: Word, append: bool, place: Place) -> str:
 
 def _as_given(operation: Operation, redirects: tuple[Redirect, ...], to: Streams, place: Place) -> Operation:
     """The operation with redirections that only their own text says."""
-    line = operation.raw or operation.line
+    line = operation.output()
     for redirect in redirects:
         if redirect.target is not None and redirect.operator not in ("<<<", ">&", "<&"):
             redirect = replace(redirect, target=place.path_word(put_in(redirect.target, place)))
         line = line + " " + redirect_line(redirect)
     files = [word for word in (to.out, to.err) if isinstance(word, Word) and word.literal is not None]
     paths = tuple(sorted({*operation.paths, *(place.path(word.literal or "") for word in files)}))
-    return replace(
-        operation, line=line, paths=paths, detail=line.flat(), view=None, reads=operation.reads and not files,
-        certain=False, idle=False, silent=False, parts=(), raw=None,
+    return operation.written(
+        line, paths=paths, detail=line.flat(), reads=operation.reads and not files, certain=False, idle=False,
+        silent=False, parts=(),
     )  # fmt: skip
 
 
@@ -137,14 +139,14 @@ def _with_input(operation: Operation, redirect: Redirect, place: Place) -> Opera
         word = place.path_word(put_in(redirect.target, place))
         line: Line | str = f" < {quote_path(word)}"
         paths = (*operation.paths, word.literal) if word.literal is not None else operation.paths
-        return replace(operation, line=operation.line + line, paths=paths, view=None)
+        return replace(operation.wrapped(after=line), paths=paths, view=None)
     text = fixed_input(redirect, place)
     if text is not None:
         redirect = Redirect("<<", heredoc=Heredoc(text, expand=False))
     elif redirect.target is not None:
-        return replace(operation, line=operation.line + f" <<< {word_text(put_in(redirect.target, place))}", view=None)
+        return replace(operation.wrapped(after=f" <<< {word_text(put_in(redirect.target, place))}"), view=None)
     given = operation if text is None else replace(operation, detail=f"{operation.detail}\n{text}")
-    return replace(given, line=given.line + " " + redirect_line(redirect), view=None)
+    return replace(given.wrapped(after=Line(" ") + redirect_line(redirect)), view=None)
 
 
 def fixed_input(redirect: Redirect | None, place: Place) -> str | None:
@@ -187,14 +189,14 @@ def _into_file(operation: Operation, target: Word, append: bool, errors: str, pl
     word = place.path_word(put_in(target, place))
     paths = (word.literal,) if word.literal is not None else ()
     operator = ">>" if append else ">"
-    line = (operation.raw or operation.line) + f" {operator} {quote_path(word)}{errors}"
+    line = operation.output() + f" {operator} {quote_path(word)}{errors}"
     if operation.reads and not operation.silent:
         category: Category = "append" if append else "create"
-        return replace(
-            operation, category=category, line=line, paths=paths, detail=operation.line.flat(), view=None,
-            reads=False, certain=False, idle=False, silent=True, parts=(), raw=None,
+        return operation.written(
+            line, category=category, paths=paths, detail=operation.line.flat(), reads=False, certain=False, idle=False,
+            silent=True, parts=(),
         )  # fmt: skip
-    return replace(operation, line=line, paths=tuple(sorted({*operation.paths, *paths})), view=None, certain=False)
+    return operation.written(line, paths=tuple(sorted({*operation.paths, *paths})), certain=False)
 
 
 def writing(content: str, target: Word, append: bool, place: Place) -> Operation:

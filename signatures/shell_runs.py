@@ -44,6 +44,8 @@ def python(head: str, words: tuple[Word, ...], place: Place) -> Operation | None
             index += 1
     rest = words[index:]
     start = " ".join(["python", *sorted(flags)])
+    if place.directory and (not rest or rest[0].literal in ("-", "-c")):
+        return None
     if not rest:
         return Operation("execute", Line(start))
     first = rest[0].literal
@@ -86,9 +88,9 @@ def _module(start: str, module: str, words: tuple[Word, ...], place: Place) -> O
         kept = [word_text(w) for w in words if shape(w) not in ("-v", "-q", "--verbose", "--quiet", "-b", "--buffer")]
         if place.directory != "":
             return None
-        return Operation(
-            "test", Line(" ".join([start, "-m unittest", *kept])), tuple(k for k in kept if not k.startswith("-"))
-        )
+        labels = tuple(k for k in kept if not k.startswith("-"))
+        said = Line(" ".join([start, "-m unittest", *map(word_text, words)]))
+        return Operation("test", Line(" ".join([start, "-m unittest", *kept])), labels, raw=said, kept=said)
     if module == "pip":
         return pip("pip", words, place)
     if place.directory != "":

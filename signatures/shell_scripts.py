@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 
 from agentgym_rtmc.signatures import shell_tree as tree
+from agentgym_rtmc.signatures.shell_builtins import leaves
 from agentgym_rtmc.signatures.shell_operations import (
     Item,
     Operation,
@@ -25,12 +26,13 @@ from agentgym_rtmc.signatures.shell_operations import (
 from agentgym_rtmc.signatures.shell_pipes import read_pipeline
 from agentgym_rtmc.signatures.shell_redirects import redirected
 from agentgym_rtmc.signatures.shell_simple import read_simple
-from agentgym_rtmc.signatures.shell_text import Line, render, structure_line
+from agentgym_rtmc.signatures.shell_text import Line, ended, render, structure_line
 from agentgym_rtmc.signatures.shell_words import Place, expand_braces
 
 MAX_UNROLLED = 50
 MAX_ITEMS = 2000
 _ASSIGNS = re.compile(r"assign (\w+)$")
+_CHANGES = re.compile(r"(?:assign|compute|unset|cd|pushd|popd)\b")
 _STATUS = re.compile(r"\$(?:\?|\{(?:\?|PIPESTATUS)|_\b)")
 """Expansions that see how the command before ended, or what its last word was."""
 
@@ -57,9 +59,12 @@ class Interpreter:
             return self.statement(node, place)
         parts: list[tuple[bool, list[Item]]] = []
         guarded, place.unsure = place.unsure, False  # whatever may have failed before: here it has not
-        count = 0
-        for child, background in zip(node.items, node.background, strict=True):
+        asked, count = place.asked, 0
+        for index, (child, background) in enumerate(zip(node.items, node.background, strict=True)):
             checked = place.errexit
+            if checked and asked:
+                place.refuse()  # where the status is asked for, `set -e` does not end anything
+            place.asked = asked and index == len(node.items) - 1
             if place.unsure or place.lost:
                 if self._is_idle(child, place):
                     continue
@@ -77,8 +82,9 @@ class Interpreter:
             if count > MAX_ITEMS:
                 place.refuse()
                 break
-        place.unsure = place.unsure or guarded
-        return _tidy(_joined(parts))
+        place.unsure, place.asked = place.unsure or guarded, asked
+        ends_well = bool(parts) and _ends_idly(parts[-1][1])
+        return _tidy(_joined(parts), ends_well, in_order=asked)
 
     def _is_idle(self, node: tree.Node, place: Place) -> bool:
         return all(item.operation.idle for item in self.statement(node, replace(place.copy(), strict=False)))
@@ -92,10 +98,11 @@ class Interpreter:
         if isinstance(node, tree.Pipeline):
             return [Item(";", read_pipeline(node, place, self.statement))]
         if isinstance(node, tree.Group):
-            items = self.sequence(node.body, place.copy() if node.subshell else place)
+            inside = place.copy() if node.subshell else place
+            items = self.sequence(node.body, inside)
             if node.subshell:
-                items = _without_unused_assignments(items)
-                if any(_ASSIGNS.match(item.operation.detail) for item in items):
+                items = _without_unused_assignments(items, _ends_idly(items), place.asked)
+                if inside.lost or leaves(node.body) or any(_CHANGES.match(i.operation.detail) for i in items):
                     place.refuse()
             return self._redirected(items, node.redirects, place)
         if isinstance(node, tree.For):
@@ -114,14 +121,16 @@ class Interpreter:
         return [replace(one, operation=redirected(one.operation, redirects, place))]
 
     def _and_or(self, node: tree.AndOr, place: Place) -> list[Item]:
+        asked, place.asked = place.asked, True
         alone = items = self.statement(node.first, place)
-        sure = all(item.operation.certain for item in items)
-        if len(items) > 1 and not sure and any(item.joint != "&&" for item in items[1:]):
+        certain = _ends_well(items)
+        if len(items) > 1 and not certain and any(item.joint != "&&" for item in items[1:]):
             items = [_grouped(items)]
-        certain = all(item.operation.certain for item in items)
+        items = _without_end(items)
         if all(item.operation.idle for item in items):
             items = []
-        for operator, part in node.rest:
+        for index, (operator, part) in enumerate(node.rest):
+            place.asked = asked or index < len(node.rest) - 1
             before = replace(place.copy(), unsure=place.unsure, lost=place.lost)
             added = self.statement(part, place)
             if operator == "||" and certain and not place.unsure:
@@ -136,21 +145,28 @@ class Interpreter:
                 place.unsure = True
             if nothing:
                 certain = certain or operator == "||"
+                place.lost = place.lost or (before.unsure and operator == "||")
                 continue
+            sure = _ends_well(added)
             if len(added) > 1 and any(item.joint != "&&" for item in added[1:]) and not (certain and operator == "&&"):
                 added = [_grouped(added)]
-            sure = all(item.operation.certain for item in added)
+            added = _without_end(added)
             first = added[0].operation
             # Views of one file succeed and fail together.
             same = first.view is not None and all(
                 item.operation.view is not None and item.operation.paths == first.paths for item in items
             )
             joint = ";" if not items or (operator == "&&" and (certain or same)) else operator
+            if joint != ";":
+                items = [*items[:-1], replace(items[-1], operation=with_status(items[-1].operation))]
             items = [*items, Item(joint, first), *added[1:]]
             certain = sure and (certain or operator == "||")
+        place.asked = asked
         if len(items) == 1 and len(alone) > 1:
             items = alone  # nothing was joined to the group
-        return _mark_certain(items, certain) if items else [Item(";", idle())]
+        if certain and not _ends_well(items):
+            items = [*items, Item(";", idle())]
+        return items or [Item(";", idle())]
 
     def _for(self, node: tree.For, place: Place) -> list[Item]:
         words = [w for word in node.words for w in expand_braces(place.expand(word))]
@@ -159,7 +175,9 @@ class Interpreter:
         if node.redirects or loops or len(values) > MAX_UNROLLED or any(value is None for value in values):
             return self._compound(node, place)
         items: list[Item] = []
-        for value in values:
+        asked = place.asked
+        for index, value in enumerate(values):
+            place.asked = asked and index == len(values) - 1
             if place.lost or (place.unsure and items):
                 place.refuse()
             place.variables[node.variable] = value or ""
@@ -171,7 +189,8 @@ class Interpreter:
         if any(re.search(rf"\$(?:{name}\b|\{{[#!]?{name}\b)", item.operation.line.flat()) for item in items):
             place.variables.pop(node.variable, None)
             return self._compound(node, place)
-        return _tidy(items) or [Item(";", idle())]
+        place.asked = asked
+        return _tidy(items, _ends_idly(items), in_order=asked) or [Item(";", idle())]
 
     def _compound(self, node: tree.Node, place: Place) -> list[Item]:
         """A command whose structure stays; its parts are written canonically."""
@@ -179,13 +198,12 @@ class Interpreter:
 
         def inner(part: tree.Node) -> Line:
             inside = place.copy()
+            inside.asked = id(part) in asked or place.asked
             items = self.sequence(part, inside) or [Item(";", idle())]
             if inside.differs(place.copy()):
                 place.refuse()  # whether it happened is known to nobody
             if id(part) in asked:
                 last = items[-1].operation
-                if last.certain and not last.idle:
-                    place.refuse()
                 items = [*items[:-1], replace(items[-1], operation=with_status(last))]
             parts.extend(item.operation for item in items)
             return script_line(items)
@@ -200,11 +218,14 @@ class Interpreter:
         redirects: tuple[tree.Redirect, ...] = ()
         if isinstance(node, tree.If | tree.While | tree.For):
             if isinstance(node, tree.For):
+                if place.directory and any(word.literal is None for word in node.words):
+                    place.refuse()
                 node = replace(node, words=tuple(place.expand(word) for word in node.words))
                 place.variables.pop(node.variable, None)
             line, redirects = structure_line(node, inner), node.redirects
         elif isinstance(node, tree.Not):
-            line = Line("! ") + inner(node.node)
+            written = inner(node.node)
+            line = Line("! ") + (parts[0].line if len(parts) == 1 else Line("{ " + ended(written) + " }"))
         elif isinstance(node, tree.Verbatim):
             line, redirects = Line(node.text), node.redirects
             place.lost = place.lost or not node.text.startswith("[[")
@@ -218,7 +239,7 @@ class Interpreter:
 
 def _check_errexit(child: tree.Node, part: list[Item], place: Place) -> None:
     """Give up under `set -e` where a statement may fail without ending the script, or end it from within."""
-    certain = all(item.operation.certain for item in part)
+    certain = _ends_well(part) if isinstance(child, tree.AndOr) else all(item.operation.certain for item in part)
     plain = isinstance(child, tree.Simple | tree.Pipeline) and len(part) == 1 and not part[0].background
     if not (certain or plain):
         place.refuse()
@@ -227,27 +248,38 @@ def _check_errexit(child: tree.Node, part: list[Item], place: Place) -> None:
 def _joined(parts: list[tuple[bool, list[Item]]]) -> list[Item]:
     """Put statements together; those read under `set -e` are joined by `&&`."""
     items: list[Item] = []
+    well = True
     for checked, part in parts:
+        ends_well = _ends_well(part)
         part = [i for i in part if not (checked and i.operation.idle)]
         if not part:
             continue
-        if checked and items and not items[-1].background and not items[-1].operation.certain:
+        if checked and items and not well and not items[-1].background:
             part = [replace(part[0], joint="&&"), *part[1:]]
+            items[-1] = replace(items[-1], operation=with_status(items[-1].operation))
         items.extend(part)
+        well = ends_well
     return items
 
 
 def _grouped(items: list[Item]) -> Item:
     """Make one item of a statement list."""
-    return as_one(_tidy(items))
+    return as_one(_tidy(items, _ends_idly(items), in_order=True))
 
 
-def _mark_certain(items: list[Item], certain: bool) -> list[Item]:
-    """Note on the last item that the list it ends cannot fail."""
-    if not certain:
-        return items
-    last = items[-1]
-    return [*items[:-1], replace(last, operation=replace(last.operation, certain=True))]
+def _ends_well(items: list[Item]) -> bool:
+    """Whether statements end with exit status 0 whatever happens."""
+    return _ends_idly(items) or all(item.operation.certain for item in items)
+
+
+def _without_end(items: list[Item]) -> list[Item]:
+    """The statements without the one that only makes them end well."""
+    return items[:-1] if len(items) > 1 and _ends_idly(items) else items
+
+
+def _ends_idly(items: list[Item]) -> bool:
+    """Whether the last statement has no effect, and so makes whatever it ends end well."""
+    return not items or (items[-1].operation.idle and items[-1].joint == ";")
 
 
 def _has_loop_control(node: tree.Node) -> bool:
@@ -256,8 +288,12 @@ def _has_loop_control(node: tree.Node) -> bool:
     )
 
 
-def _tidy(items: list[Item]) -> list[Item]:
-    """Drop statements without effect; sort and merge reads that stand in a row."""
+def _tidy(items: list[Item], ends_well: bool = False, in_order: bool = False) -> list[Item]:
+    """Drop statements without effect; sort and merge reads that stand in a row.
+
+    For what asks for the exit status: with `ends_well` one without effect stays at the end, with `in_order` the reads
+    at the end stay in their order.
+    """
     chains: list[list[Item]] = []
     for item in items:
         if item.joint == ";" or not chains:
@@ -279,9 +315,14 @@ def _tidy(items: list[Item]) -> list[Item]:
         else:
             flush()
             out.extend(chain)
-    flush()
+    if in_order and not ends_well:
+        out.extend(Item(";", operation) for operation in run)
+    else:
+        flush()
     if out and out[0].joint != ";":
         out[0] = replace(out[0], joint=";")
+    if ends_well and out and not (len(out) == 1 and out[0].operation.certain):
+        out.append(Item(";", idle()))
     return out
 
 
@@ -308,7 +349,7 @@ def _merged(reads: list[Operation]) -> list[Operation]:
     return [others[text] for text in sorted(others)]
 
 
-def _without_unused_assignments(items: list[Item]) -> list[Item]:
+def _without_unused_assignments(items: list[Item], ends_well: bool = False, in_order: bool = False) -> list[Item]:
     """Drop assignments whose values were put in wherever they are used."""
     kept: list[Item] = []
     for index, item in enumerate(items):
@@ -320,4 +361,4 @@ def _without_unused_assignments(items: list[Item]) -> list[Item]:
             if not any(use.search(later.operation.line.flat()) for later in items[index + 1 :]):
                 continue
         kept.append(item)
-    return _tidy(kept)
+    return _tidy(kept, ends_well, in_order)

@@ -76,6 +76,7 @@ def _grep(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     if options is None or options.has("f", "--exclude-from", "--open-files-in-pager", "O", "--and", "--or", "--not"):
         return None
     dialect = {"egrep": "E", "fgrep": "F"}.get(head, "G")
+    looks: list[tuple[str, str | None]] = []
     patterns: list[str] = []
     kept: list[tuple[str, str | None]] = []
     for name, value in options.options:
@@ -87,7 +88,8 @@ def _grep(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
             if (flag := _EQUAL_FLAGS[name]) is not None:
                 kept.append((flag, None))
         elif name in ("--color", "--colour", "--no-color", "--line-buffered"):
-            continue
+            if value == "always":
+                looks.append(("--color", value))
         elif name == "--binary-files" and value == "without-match":
             kept.append(("I", None))
         elif name == "C" and value is not None:
@@ -127,7 +129,7 @@ def _grep(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     rest = [quote(shown[0])] if simple else [f"-e {quote(text)}" for text in shown]
     rest += sorted(set(paths))
     line = Line(" ".join([*base, *option_text(kept), *rest]))
-    looks = [(name, None) for name, _ in options.options if name in ("n", "H")]
+    looks += [(name, None) for name, _ in options.options if name in ("n", "H")]
     raw = Line(" ".join([*base, *option_text([*kept, *looks]), *rest])) if looks else None
     fixed = [place.path(word.literal) for word in operands if word.literal is not None]
     scope = tuple(sorted(set(fixed))) or ((place.directory or ".",) if recursive else ())
@@ -203,8 +205,7 @@ _LS_LONG = {"--all": "a", "--almost-all": "a", "--recursive": "R", "--human-read
             "--directory": "d", "--reverse": "r"}  # fmt: skip
 
 
-_LS_LAYOUT = frozenset({"1", "C", "x", "m", "--color"})
-_LS_ORDER = frozenset({"F", "p", "h", "t", "S", "U", "r", "v", "X", "--sort", "--group-directories-first"})
+_LS_ORDER = frozenset([*"FphtSUrvXCxm", "--sort", "--group-directories-first"])
 
 
 def _ls(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
@@ -215,9 +216,9 @@ def _ls(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     looks: list[tuple[str, str | None]] = []
     for name, value in options.options:
         # How names are laid out, sorted or coloured shows the same names; -l, -a, -d, -R, -s and the rest do not.
-        if name in _LS_ORDER:
+        if name in _LS_ORDER or (name == "--color" and value in (None, "always")):
             looks.append((name, value))
-        elif name not in _LS_LAYOUT:
+        elif name not in ("1", "--color"):
             kept.append(("a" if name == "A" else name, value))
     paths = [place.path_text(word) for word in options.operands]
     fixed = [place.path(word.literal) for word in options.operands if word.literal is not None]
@@ -246,6 +247,8 @@ _TAKES_PATHS = {"file", "stat", "du", "tree", "diff", "cmp", "md5sum", "sha1sum"
 
 def _looking(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     """Commands that only show: file, stat, du, tree, which, diff, md5sum, sort, uniq, cut, tr, column …"""
+    if place.directory and head not in _TAKES_PATHS:
+        return None
     pieces = [head]
     fixed: list[str] = []
     for word in words:

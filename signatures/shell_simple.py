@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from agentgym_rtmc.signatures.shell import parse
-from agentgym_rtmc.signatures.shell_builtins import assigned, builtin
+from agentgym_rtmc.signatures.shell_builtins import assigned, builtin, leaves
 from agentgym_rtmc.signatures.shell_content import fixed_output
 from agentgym_rtmc.signatures.shell_edits import CHANGES
 from agentgym_rtmc.signatures.shell_git import git
@@ -15,7 +15,7 @@ from agentgym_rtmc.signatures.shell_redirects import fixed_input, put_in, redire
 from agentgym_rtmc.signatures.shell_runs import PYTHON, RUNS, python, python_code, runner
 from agentgym_rtmc.signatures.shell_search import SEARCHES
 from agentgym_rtmc.signatures.shell_text import Line, quote, render, word_text
-from agentgym_rtmc.signatures.shell_tree import Part, Redirect, Sequence, Simple, Word, simple_commands, text_word
+from agentgym_rtmc.signatures.shell_tree import Part, Redirect, Sequence, Simple, Word, text_word
 from agentgym_rtmc.signatures.shell_views import VIEWS
 from agentgym_rtmc.signatures.shell_words import Place, argument, expand_braces, merge, read_options, shape
 
@@ -23,8 +23,7 @@ _WITHOUT_EFFECT = {"PAGER", "GIT_PAGER", "TERM", "NO_COLOR", "LESS", "PYTHONUNBU
                    "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_PROGRESS_BAR", "PYTHONIOENCODING", "FORCE_COLOR"}  # fmt: skip
 _SHELLS = {"bash", "sh"}
 _BINARIES = {"", "/bin", "/usr/bin", "/usr/local/bin"}
-_READERS = {"cat", "nl", "head", "tail", "sed", "grep", "egrep", "fgrep", "wc", "sort", "uniq", "cut", "awk", "less",
-            "more"}  # fmt: skip
+_READERS = {"cat", "nl", "head", "tail", "sed", "grep", "egrep", "fgrep", "wc", "awk", "less", "more"}
 
 
 def read_simple(node: Simple, place: Place, run: ScriptReader) -> list[Item]:
@@ -71,26 +70,44 @@ def simple_operation(head: str, command: Simple, place: Place, piped: bool = Fal
         again = _handled(head, words[1:], place)
         if again is not None and again.view == View(()):
             return simple_operation("cat", replace(command, words=words[:1]), place, piped)
-    teed = tee_target(words, redirects) if text is not None else None
+    teed = tee_target(words, redirects) if text is not None and not (piped or strange) else None
     if teed is not None and text is not None:
         return writing(text, *teed, place)
     is_python = PYTHON.fullmatch(head) is not None
     if is_python and text is not None and len(words) <= 2 and all(w.literal == "-" for w in words[1:]):
         operation = python_code(text, place)
+        if place.directory:
+            operation = operation.wrapped(f"( cd {place.path_text_of_directory()} && ", " )")
         redirects = tuple(r for r in redirects if r.operator not in ("<<", "<<<"))
     else:
         found = _handled(head, words[1:], place)
         feed = to.stdin
-        if found is not None and feed is not None and feed.operator == "<" and head in _READERS and not found.paths:
-            again = _handled(head, (*words[1:], feed.target), place) if feed.target is not None else None
-            if again is not None:
-                found = again
+        feeds = found is not None and feed is not None and feed.operator == "<" and not (to.odd or found.paths)
+        if feeds and feed is not None and head in _READERS:
+            target = None if feed.target is None else put_in(feed.target, place)
+            fixed = target is not None and target.literal is not None
+            again = _handled(head, (*words[1:], target), place) if fixed and target is not None else None
+            if again is not None and target is not None:
+                given = Simple(words, redirects=(replace(feed, target=place.path_word(target)),))
+                found = replace(again, kept=render(given))
                 redirects = tuple(r for r in redirects if r is not feed)
         if found is None:
             return _other(replace(command, redirects=redirects), place, piped)
         operation = found
+        saving = isinstance(to.err, Word) or (to.err == "out" and isinstance(to.out, Word))
+        operation = _with_output(operation, words, place, errors=saving)
     operation = _with_environment(operation, command.assignments, place)
     return redirected(operation, redirects, place, piped)
+
+
+def _with_output(operation: Operation, words: tuple[Word, ...], place: Place, errors: bool) -> Operation:
+    """Note the command to the letter where that decides what it says: how much, how paths and errors are spelled."""
+    in_full = operation.category == "execute" or (operation.view is not None and not errors)
+    if in_full or operation.kept is not None or operation.line.text.startswith("python "):
+        return operation
+    said = " ".join(map(word_text, words))
+    given = Line(f"( cd {place.path_text_of_directory()} && {said} )" if place.directory else said)
+    return replace(operation, kept=given, raw=operation.raw if operation.reads else given)
 
 
 def tee_target(words: tuple[Word, ...], redirects: tuple[Redirect, ...]) -> tuple[Word, bool] | None:
@@ -164,7 +181,7 @@ def _with_environment(operation: Operation, assignments: tuple[tuple[str, Word],
     if not names:
         return operation
     prefix = " ".join(f"{name}={word_text(given[name])}" for name in names)
-    return replace(operation, line=Line(prefix + " ") + operation.line)
+    return operation.wrapped(before=prefix + " ")
 
 
 def unwrapped(
@@ -193,7 +210,6 @@ def unwrapped(
     return words, assignments
 
 
-_LEAVING = {"exit", "return", "exec", "set", "trap", "eval", "source", ".", "kill", "shift"}
 _NOT_IN_SH = re.compile(
     r"\[\[|<<<|&>|>&\s*[^\s\d-]|\{[^}\s]*(?:,|\.\.)|\$'|\(\(|\bsource\b|\|&|pipefail|\bfunction\b|<\(|=~|\\|\becho\s+-"
 )
@@ -212,8 +228,7 @@ def _inner_script(head: str, words: tuple[Word, ...], node: Simple, place: Place
     if text is None or (head == "sh" and _NOT_IN_SH.search(text)):
         return None
     script = parse(text)
-    leaves = script is None or any(c.words and c.words[0].literal in _LEAVING for c in simple_commands(script))
-    return None if leaves else script
+    return None if script is None or leaves(script) else script
 
 
 def _run_inside(script: Sequence, redirects: tuple[Redirect, ...], place: Place, run: ScriptReader) -> list[Item]:
@@ -224,7 +239,7 @@ def _run_inside(script: Sequence, redirects: tuple[Redirect, ...], place: Place,
     if place.variables.keys() - place.exported.keys() and "$" in render(script).flat():
         place.refuse()  # what is not exported is not known inside
     items = run(script, inner)
-    if any(item.operation.detail.startswith("assign ") for item in items):
+    if inner.lost or any(re.match(r"(?:assign|compute|unset|cd)\b", item.operation.detail) for item in items):
         place.refuse()
     outer = tuple(r for r in redirects if r.operator not in ("<<", "<<<"))
     if not outer:

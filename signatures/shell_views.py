@@ -57,31 +57,32 @@ def _head(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     first = words[0].literal if words else None
     if first is not None and re.fullmatch(r"-\d+", first):
         words = (text_word("-n"), text_word(first[1:]), *words[1:])
-    options = read_options(words, "nc", ("--lines", "--bytes"), {"--lines": "n", "--bytes": "c", "--quiet": "q"})
-    if options is None or not options.only("n", "q"):
-        return None
-    count = options.value("n") or "10"
-    paths = file_operands(options.operands, place)
+    count, paths = _count_and_paths(words, place)
     if paths is None or not re.fullmatch(r"\d+", count) or int(count) == 0:
         return None
     return viewing(View(paths, ((1, int(count)),)))
 
 
 def _tail(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
-    words = _old_count(words)
-    options = read_options(words, "nc", ("--lines", "--bytes"), {"--lines": "n", "--bytes": "c", "--quiet": "q"})
-    if options is None or not options.only("n", "q"):
-        return None
-    count = options.value("n") or "10"
-    paths = file_operands(options.operands, place)
+    count, paths = _count_and_paths(_old_count(words), place)
     if paths is None:
         return None
     if re.fullmatch(r"\+\d+", count):
         first = max(1, int(count[1:]))
+        if first == 1 and len(paths) > 1:
+            return None  # it names the files, unlike cat
         return viewing(View(paths, None if first == 1 else ((first, None),)))
     if re.fullmatch(r"-?\d+", count) and int(count.lstrip("-")) > 0:
         return viewing(View(paths, tail=int(count.lstrip("-"))))
     return None
+
+
+def _count_and_paths(words: tuple[Word, ...], place: Place) -> tuple[str, tuple[str, ...] | None]:
+    """What `head` or `tail` is given; no paths where they are not fixed, or something else is asked for."""
+    options = read_options(words, "nc", ("--lines", "--bytes"), {"--lines": "n", "--bytes": "c", "--quiet": "q"})
+    if options is None or not options.only("n", "q") or (options.has("q") and len(options.operands) > 1):
+        return "", None
+    return options.value("n") or "10", file_operands(options.operands, place)
 
 
 def _old_count(words: tuple[Word, ...]) -> tuple[Word, ...]:

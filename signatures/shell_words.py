@@ -25,7 +25,8 @@ class Place:
     """The shell's surroundings at a command. `directory` is relative to the root ("" = the root) or absolute.
 
     `unsure`: something before (a `cd`, an assignment) may have failed or not have run, so that only what `&&` joins to
-    it can be read; `lost`: nothing after it can be. Reading on raises Unfoldable, unless `strict` is off.
+    it can be read; `lost`: nothing after it can be. Reading on raises Unfoldable, unless `strict` is off. `asked`: the
+    exit status of what is read is asked for.
     """
 
     root: str = "/testbed"
@@ -38,6 +39,7 @@ class Place:
     pipefail: bool = False
     nounset: bool = False
     jobs: bool = False
+    asked: bool = False
     unsure: bool = False
     lost: bool = False
     strict: bool = True
@@ -141,6 +143,8 @@ class Place:
         first = word.parts[0]
         rest = word.parts[1:]
         if first.kind == "expand" or first.text.startswith("~"):
+            if first.kind == "expand" and self.directory:
+                self.refuse()  # a path from here, or from the root of all?
             return word
         if first.kind == "text" and first.text.startswith("/"):
             prefix = self.root.rstrip("/") + "/"
