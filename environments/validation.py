@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agentgym_rtmc.errors import AgentGymError, ConfigError, InfrastructureError, RegistrationError
+from agentgym_rtmc.errors import AgentGymError, ConfigError, InfrastructureError, RegistrationError, TaskError
 from agentgym_rtmc.registration import EnvRegistration, Player, load
 from agentgym_rtmc.tasks import Task
 
@@ -70,7 +70,9 @@ class Validator:
     def _refer(self, task: Task) -> float:
         observation, _ = self._env.reset(seed=0, options={"task": task})
         acting = self._player(task, observation, np.random.default_rng(0))
-        total, action = 0.0, next(acting)
+        total, action = 0.0, next(acting, None)
+        if action is None:
+            raise TaskError("it never acts")
         for _ in range(_MOST_TURNS):
             observation, reward, terminated, truncated, _ = self._env.step(action)
             total += float(reward)

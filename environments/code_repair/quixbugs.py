@@ -6,8 +6,8 @@
     node.py, in any of these folders or beside them               a class for the graphs of some programs
 
 There is one split, `test`, in the order of the names; a task's id is `quixbugs/NAME`. Every other case (or test, where
-there are no cases) is visible. Hidden are all tests of `test_NAME.py`, run unaltered in a process apart from the
-program (`asserts/apart.py`), nodes included; where that file is missing, all cases.
+there are no cases) is visible, six cases at most. Hidden are all tests of `test_NAME.py`, run unaltered in a process
+apart from the program (`asserts/apart.py`), nodes included; where that file is missing, all cases.
 """
 
 from __future__ import annotations
@@ -63,15 +63,16 @@ def make_program_task(folder: Path, name: str) -> Task:
     cases = folder / CASES / f"{name}.json"
     tests = folder / TESTS / f"test_{name}.py"
     rows = read_cases(cases) if cases.is_file() else []
+    shown = rows[::2][:_VISIBLE_CASES]
     if tests.is_file():
         text = _read(tests)
         hidden = _AROUND.format(rows=repr(rows)) + text
+        visible = _AROUND.format(rows=repr(shown)) + _shown_tests(tests, text)
     elif rows:
-        text, hidden = "", case_tests(name, rows)
+        text, hidden, visible = "", case_tests(name, rows), case_tests(name, shown)
     else:
         either = f"neither {TESTS}/test_{name}.py nor {CASES}/{name}.json is there"
         raise TaskError(f"{BUGGY}/{name}.py has no tests: {either}")
-    visible = case_tests(name, rows[::2][:_VISIBLE_CASES]) if rows else _every_other_test(tests, text)
     files = {"m.py": buggy}
     if any("node" in _imported(source) for source in (buggy, right, text)):
         files["node.py"] = _read(_find_node(folder))
@@ -116,12 +117,13 @@ def case_tests(name: str, rows: list[list[Any]]) -> str:
     return "\n\n".join(["import pytest\nfrom math import inf, nan", _PLAIN, *tests])
 
 
-def _every_other_test(path: Path, text: str) -> str:
-    """The tests of a file that an agent gets: every other function, and what is around them but for QuixBugs' own."""
+def _shown_tests(path: Path, text: str) -> str:
+    """What an agent gets of a file of tests: those that use cases, every other one of the rest, and what is around them
+    but for the import of the program."""
     kept: list[ast.stmt] = []
     number = 0
     for node in _parsed(path, text).body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test") and not node.args.args:
             number += 1
             if number % 2 == 0:
                 continue
