@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Never
 
 LINK_MODE, SUBMODULE_MODE = "120000", "160000"
@@ -78,37 +78,6 @@ class FileChange:
 def parse_diff(text: str) -> tuple[FileChange, ...]:
     """Read all sections of a diff; text before and between them is passed over, as git does. Raises DiffError."""
     return tuple(_Reader(text).changes())
-
-
-def reverse_diff(changes: Sequence[FileChange]) -> tuple[FileChange, ...]:
-    """Return the diff that takes a diff back. Raises DiffError for copies and binary files, which have no reverse."""
-    turned = []
-    for change in reversed(changes):
-        if change.moved == "copy" or change.binary:
-            raise DiffError(f"line {change.line}: a {change.moved or 'binary file'} cannot be reversed")
-        hunks = tuple(
-            Hunk(hunk.new_start, hunk.old_start, _reverse_lines(hunk.lines), hunk.heading) for hunk in change.hunks
-        )
-        there = replace(change, old=change.new, new=change.old, hunks=hunks, index=None)
-        turned.append(replace(there, old_mode=change.new_mode, new_mode=change.old_mode))
-    return tuple(turned)
-
-
-def _reverse_lines(lines: Sequence[str]) -> tuple[str, ...]:
-    """Swap additions and deletions, deletions first, each with its note on a missing newline."""
-    out: list[str] = []
-    groups: dict[str, list[str]] = {"-": [], "+": []}
-    mark = " "
-    for line in lines:
-        if line[:1] != "\\":
-            mark = line[:1]
-        if mark == " ":
-            out += [*groups["-"], *groups["+"], line]
-            groups = {"-": [], "+": []}
-        else:
-            other = "-" if mark == "+" else "+"
-            groups[other].append(line if line[:1] == "\\" else other + line[1:])
-    return (*out, *groups["-"], *groups["+"])
 
 
 def write_diff(changes: Sequence[FileChange]) -> str:

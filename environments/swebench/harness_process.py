@@ -86,8 +86,9 @@ class _Harness:
         return reply
 
     def _start(self) -> subprocess.Popen[bytes]:
+        # -P: nothing in the current folder (a `datasets`, say) stands in for what swebench imports.
         return subprocess.Popen(
-            [sys.executable, "-m", "agentgym_rtmc.environments.swebench.harness", str(CPU_SECONDS)],
+            [sys.executable, "-P", "-m", "agentgym_rtmc.environments.swebench.harness", str(CPU_SECONDS)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

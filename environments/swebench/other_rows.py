@@ -17,7 +17,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from agentgym_rtmc.environments.swebench.diff import DiffError, FileChange, parse_diff, reverse_diff, write_diff
+from agentgym_rtmc.environments.swebench.diff import DiffError, FileChange, parse_diff, write_diff
+from agentgym_rtmc.environments.swebench.reverse import reverse_diff
 from agentgym_rtmc.environments.swebench.rows import V5_COLUMNS, read_names
 from agentgym_rtmc.errors import TaskError, nearest
 from agentgym_rtmc.settings import Settings

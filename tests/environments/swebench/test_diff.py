@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentgym_rtmc.environments.swebench.diff import DiffError, parse_diff, quote_path, reverse_diff, write_diff
+from agentgym_rtmc.environments.swebench.diff import DiffError, parse_diff, quote_path, write_diff
+from agentgym_rtmc.environments.swebench.reverse import reverse_diff
 
 # Lines that look like a diff's own, and what other readers take for the end of a line.
 LINES = st.sampled_from(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -252,11 +253,13 @@ def test_importing_it_is_light_and_the_process_ends_with_its_parent(tmp_path: An
         "print(sorted({'swebench', 'docker', 'datasets', 'modal', 'pyarrow'} & set(sys.modules)))\n"
         "print(harness_process._harness._process.pid, flush=True)\nimport os; os._exit(0)"
     )
-    import json
-
+    # A folder of that name where the user happens to be must not stand in for the package.
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "__init__.py").write_text("raise RuntimeError('not the package')")
     done = subprocess.run(
         [sys.executable, "-c", script],
         input=json.dumps(recorded[0]),
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
@@ -280,8 +283,6 @@ def test_a_missing_package_is_named(recorded: Recorded) -> None:
         "sys.modules['swebench'] = None\nout = io.StringIO()\n"
         "harness.serve(io.StringIO(sys.stdin.read()), out, 60.0)\nprint(out.getvalue())"
     )
-    import json
-
     request = {"operation": "report", "instance": recorded[0][0], "patch": "", "log": ""}
     done = subprocess.run(
         [sys.executable, "-c", script],

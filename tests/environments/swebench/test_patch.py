@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from unidiff import PatchSet
 
+from agentgym_rtmc.environments.swebench.diff import parse_diff
 from agentgym_rtmc.environments.swebench.patch import MAX_PATCH_BYTES, clean_patch, graded_files
 from agentgym_rtmc.environments.swebench.rows import SWEBenchRow
 
@@ -177,6 +179,9 @@ def test_graded_files_and_reference_patches_of_the_datasets(data: Path) -> None:
             assert not cleaned.refused and not cleaned.dropped, row.instance_id
             assert graded and not graded & {path for change in cleaned.changes for path in change.paths}
             assert clean_patch(row.test_patch, graded).text == ""
+            # Another reader of diffs finds the same files.
+            for text in (row.patch, row.test_patch):
+                assert [change.path for change in parse_diff(text)] == [file.path for file in PatchSet(text)]
             count += 1
     assert count == 823
 
