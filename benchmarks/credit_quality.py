@@ -44,6 +44,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tempo_step": ("tempo_step", {}),
     "closure": ("closure", {}),
     "backoff": ("backoff", {"gamma": 1.0}),
+    "backoff, k 0.5": ("backoff", {"gamma": 1.0, "strength": 0.5}),
+    "backoff, k 8": ("backoff", {"gamma": 1.0, "strength": 8.0}),
     "backoff, q 2": ("backoff", {"gamma": 1.0, "q_strength": 2.0}),
     "backoff, closure": ("backoff", {"gamma": 1.0, "values": "closure"}),
     "backoff, gate": ("backoff", {"gamma": 1.0, "variance_gate": True}),

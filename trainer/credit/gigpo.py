@@ -61,13 +61,13 @@ def gigpo(
 
 
 def _compared(tree: RolloutTree, ids: Ints, count: int, values: Floats, divide: bool) -> Floats:
-    """(value - mean) / F among the live steps with one id; 0 for a lonely one. Shape: (steps,)."""
+    """(value - mean) / F among the live steps with one id, so 0 for a lonely one. Shape: (steps,)."""
     weight = tree.live_steps.astype(np.float64)
     n = sums(ids, weight, count)
     centred = values - (sums(ids, weight * values, count) / np.maximum(n, 1.0))[ids]
     if divide:
         centred /= np.sqrt(sums(ids, weight * centred * centred, count) / np.maximum(n - 1.0, 1.0))[ids] + STD_EPSILON
-    return np.where(n[ids] >= 2.0, centred, 0.0)
+    return centred
 
 
 def _clusters(tree: RolloutTree, nodes: Numbering, similarity: float) -> Ints:

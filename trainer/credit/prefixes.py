@@ -1,8 +1,8 @@
 """Token trees: prefixes instead of state keys.
 
 Invariants: a step is a token (observation tokens included), its state the whole sequence before it; two tokens share a
-state exactly when their sequences agree up to there. Prefixes are numbered without hashing any: sorted as big-endian
-bytes, neighbours share exactly the nodes up to their longest common prefix.
+state exactly when their sequences agree up to there. Prefixes are numbered without hashing any: sorted as bytes,
+neighbours share exactly the nodes up to their longest common prefix.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _prefixes(tokens: Ints, where: Layout) -> tuple[Ints, Ints, Ints]:
     for low, high in pairwise(members):
         pieces = {index: tokens[starts[index] : starts[index + 1]] for index in range(low, high)}
         before: tuple[Ints, Ints] | None = None
-        for index in sorted(pieces, key=lambda i: pieces[i].astype(">u4").tobytes()):
+        for index in sorted(pieces, key=lambda i: pieces[i].astype(np.uint32).tobytes()):
             piece = pieces[index]
             shared = 0 if before is None else 1 + _common_prefix(before[0], piece)
             nodes = np.arange(fresh - shared, fresh - shared + len(piece) + 1)

@@ -27,7 +27,9 @@ def runs(draw, kind, keys):
         paid = [0.0] * (length - 1) + [draw(st.sampled_from([0.0, 1.0]) if kind == "binary" else rewards)]
     coarser = ([draw(st.sampled_from("XY")) for _ in states], ["*" for _ in states])
     values = draw(st.lists(st.sampled_from([0.0, 0.25, 0.5, -1.0, 2.0]), min_size=length, max_size=length))
-    return Run(states, actions, paid, draw(st.sampled_from([True] * 5 + [False])), coarser, tuple(values))
+    tokens = draw(st.lists(st.integers(0, 4), min_size=length, max_size=length))
+    valid = draw(st.sampled_from([True] * 5 + [False]))
+    return Run(states, actions, paid, valid, coarser, tuple(values), tuple(tokens))
 
 
 @st.composite

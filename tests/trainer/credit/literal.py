@@ -19,6 +19,7 @@ class Run:
     valid: bool = True
     coarser: tuple = ()
     values: tuple = ()
+    tokens: tuple = ()
 
     @property
     def total(self):
@@ -134,17 +135,20 @@ def rtmc(
 
 def reinforce_pp(batch):
     """Over a list of groups; weights are the turns' token counts where the runs carry `tokens`."""
-    rows, flat = [], []
+    rows, flat, weights = [], [], []
     for group in batch:
         for run, row in zip(group, dr_grpo(group), strict=True):
             counted = run.valid and len(valid_of(group)) >= 2
             rows.append((row, counted))
             if counted:
                 flat.extend(row)
-    if len(flat) < 2:
+                weights.extend(run.tokens or [1] * len(row))
+    size = sum(weights)
+    if size < 2:
         return [[0.0] * len(row) for row, _ in rows]
-    mean = fmean(flat)
-    scale = math.sqrt(stdev(flat) ** 2 + 1e-8)
+    mean = math.fsum(w * a for w, a in zip(weights, flat, strict=True)) / size
+    spread = math.fsum(w * (a - mean) ** 2 for w, a in zip(weights, flat, strict=True)) / (size - 1)
+    scale = math.sqrt(spread + 1e-8)
     return [[(a - mean) / scale if counted else 0.0 for a in row] for row, counted in rows]
 
 

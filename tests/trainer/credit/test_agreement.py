@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import SequenceMatcher
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,9 +30,18 @@ def test_outcome_estimators(name, batch, shuffle):
     assert_close(advantages(name, batch, shuffle=shuffle), by_group(getattr(literal, name), batch))
 
 
-@given(batch=batches(), shuffle=shuffles)
-def test_reinforce_pp(batch, shuffle):
-    assert_close(advantages("reinforce_pp", batch, shuffle=shuffle), literal.reinforce_pp(batch))
+@given(batch=batches(), shuffle=shuffles, counted=st.booleans())
+def test_reinforce_pp(batch, shuffle, counted):
+    """Whitened over turns, or over the sampled tokens where they are counted."""
+    if not counted:
+        batch = [[replace(run, tokens=()) for run in group] for group in batch]
+    tree, order = tree_of(batch, shuffle=shuffle)
+    if counted:
+        flat = [run for group in batch for run in group]
+        counts = [np.array(flat[i].tokens, dtype=float) for i in order]
+        tree = replace(tree, token_counts=tree.join(counts))
+    rows = dict(zip(order, estimate("reinforce_pp", tree), strict=True))
+    assert_close([rows[i] for i in range(len(order))], literal.reinforce_pp(batch))
 
 
 @given(batch=batches(), shuffle=shuffles, gamma=gammas, lambda_=st.sampled_from([0.0, 0.5, 1.0]), last=st.booleans())
@@ -109,6 +120,17 @@ def test_gigpo_with_similar_anchors(batch, texts, data):
                     heads += [] if close else [text]
         expected += literal.gigpo(group, anchor=lambda run, t, c=cluster: c[seen[id(run)][t]])
     assert_close(found, expected)
+
+
+def test_the_texts_of_invalid_episodes_head_no_cluster():
+    """The first text resembles the second but not the third; those two resemble each other."""
+    texts = [["Xbcdefghij"], ["abcdefghij"], ["abcdefgh12"]]
+    for first, expected in ((True, [1 / 3, 1 / 3, -2 / 3]), (False, [0.0, 1.0, -1.0])):
+        tree = RolloutTree.from_keys(
+            texts, [["a"]] * 3, [[1.0], [1.0], [0.0]], observations=texts, valid=[first, True, True]
+        )
+        found = estimate("gigpo", tree, anchors="similar", similarity=0.75, gamma=1.0)
+        np.testing.assert_allclose(found.flat, expected)
 
 
 @given(batch=batches(), shuffle=shuffles, weight=st.sampled_from([0.0, 1.0, 3.0]), normalize=st.booleans())

@@ -283,6 +283,15 @@ def test_the_recommendation(tree, estimator, reason):
     assert found.estimator == estimator and reason in found.reason
 
 
+def test_returns_are_shuffled_within_groups():
+    """One group of 8 with a perfect split of 4 wins, one without a win: by chance in one of 35 ways, not of 910."""
+    states = np.stack([np.zeros(16, int), 1 + np.arange(16) % 2, np.full(16, 3)], axis=1)
+    rewards = np.zeros((16, 3))
+    rewards[:8:2, 2] = 1.0
+    tree = RolloutTree.from_ids(states, np.zeros_like(states), rewards, groups=np.repeat([0, 1], 8))
+    assert diagnose(tree, permutations=999).p_value == pytest.approx(1 / 35, abs=0.015)
+
+
 def test_the_permutation_test_is_fair():
     """Without any signal p is below 0.1 about one time in ten."""
     p_values = [diagnose(keyed(4, 6, decides=False, seed=s), permutations=39, seed=s).p_value for s in range(60)]

@@ -148,6 +148,12 @@ def test_adaptive_starts_as_grpo(batch):
     assert_close(advantages("adaptive", batch), advantages("grpo", batch))
 
 
+def test_equal_returns_earned_at_different_times_teach_adaptive_nothing():
+    tree = RolloutTree.from_keys([["s", "t"], ["s", "u"]], [["a", "b"], ["c", "b"]], [[1, 0], [0, 1]])
+    found = estimate("adaptive", tree, memory=MEMORY, outcome_term="ladder")
+    assert found.flat.tolist() == [0.0] * 4
+
+
 @fewer
 @given(batch=batches())
 def test_tempo_step_without_weight_is_grpo(batch):

@@ -143,6 +143,21 @@ def test_a_batch_larger_than_a_chunk_equals_its_groups_one_by_one():
                 np.testing.assert_allclose(one, other, atol=1e-12)
 
 
+def test_tokens_in_chunks_equal_their_groups_one_by_one():
+    rng = np.random.default_rng(0)
+    sequences = [rng.integers(0, 2, rng.integers(1, 30)) for _ in range(1200)]
+    masks = [rng.random(len(sequence)) < 0.7 for sequence in sequences]
+    rewards, groups = rng.choice([0.0, 0.5, 1.0], 1200), np.repeat(np.arange(300), 4)
+    tree = RolloutTree.from_tokens(sequences, masks, rewards, groups=groups.tolist())
+    assert len(list(tree.chunks())) > 1
+    together = estimate("tempo", tree)
+    for group in (0, 130, 299):
+        of = slice(group * 4, group * 4 + 4)
+        alone = estimate("tempo", RolloutTree.from_tokens(sequences[of], masks[of], rewards[of]))
+        for one, other in zip(together[of], alone, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-12)
+
+
 def test_small_chunks_are_trees_of_their_own():
     tree = RolloutTree.from_ids(**random_ids(9, 4, 7))
     whole = tree.company()
@@ -228,6 +243,12 @@ def test_company_of_tokens():
     company = [row.tolist() for row in tree.split(tree.company())]
     assert company == [[True, True, True], [True, True], [True, True, False], [True]]
     assert tree.company_share() == pytest.approx(5 / 6)
+
+
+def test_the_reward_of_a_token_sequence_is_paid_on_its_last_sampled_token():
+    tree = RolloutTree.from_tokens([[5, 1, 6, 2], [5, 1], []], [[1, 0, 1, 0], [0, 0], []], [0.5, 0.25, 1.0],
+                                   valid=[True, True, False])  # fmt: skip
+    assert [row.tolist() for row in tree.split(tree.rewards)] == [[0, 0, 0.5, 0], [0, 0.25], []]
 
 
 def test_prefixes_of_tokens():
