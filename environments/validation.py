@@ -170,7 +170,7 @@ def _receive(pipe: Any) -> Outcome:
 def _work(pipe: Any, path: list[str], modules: list[str], entry: EnvRegistration, options: dict[str, Any]) -> None:
     """A worker: tasks in, outcomes out, until the pipe is closed or the process is told to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends us
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # as any program ends: what was started is ended with it
+    signal.signal(signal.SIGTERM, _leave)
     sys.path[:] = path
     try:
         for module in modules:
@@ -185,4 +185,11 @@ def _work(pipe: Any, path: list[str], modules: list[str], entry: EnvRegistration
     except EOFError:
         return
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         validator.close()
+
+
+def _leave(*unused: object) -> None:
+    """End as any program does, undisturbed: what was started is ended with it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
