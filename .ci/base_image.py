@@ -21,7 +21,7 @@ from pathlib import Path
 
 import docker
 
-REPOSITORY = "debian-of-this-machine"
+REPOSITORY = "localhost/debian-of-this-machine"
 # fmt: off
 PACKAGES = (
     "dash", "bash", "coreutils", "python3", "git", "grep", "sed", "findutils", "procps", "tar", "gzip", "diffutils",
@@ -64,7 +64,7 @@ def make_image(archive: Path) -> str:
         client.inspect_image(name)
     except docker.errors.ImageNotFound:
         changes = ["ENV PATH=/usr/local/bin:/usr/bin:/bin", "ENV LANG=C.UTF-8"]
-        client.import_image_from_file(str(archive), repository=REPOSITORY, tag=archive.stem, changes=changes)
+        client.import_image_from_file(str(archive), repository=name, changes=changes)  # podman ignores the tag
         client.inspect_image(name)
     return name
 

@@ -72,6 +72,12 @@ class Engine:
         with self.failures("ask the engine about itself"):
             return dict(self.quick.info())
 
+    @cached_property
+    def is_podman(self) -> bool:
+        """Whether it is podman's service, which does not know all options."""
+        with self.failures("tell its version"):
+            return any("podman" in part["Name"].lower() for part in self.quick.version().get("Components") or ())
+
     @contextlib.contextmanager
     def failures(self, doing: str) -> Iterator[None]:
         """Turn what the client raises into typed errors. `doing` completes "the engine could not ...".

@@ -27,6 +27,8 @@ from agentgym_rtmc.environments.sandbox.docker.engine import ContainerGoneError,
 from agentgym_rtmc.errors import ConfigError, SandboxError
 from agentgym_rtmc.folders import cache_folder
 
+_GO_FOLDER = 1 << 31
+"""What engines say of a folder's mode, which are not the kernel's words."""
 KEEP_DAYS = 30
 """What nobody has used for so long is removed when something new is fetched."""
 
@@ -129,8 +131,7 @@ def content(image: Image, workdir: str) -> Iterator[io.BufferedReader | None]:
         except ContainerGoneError:  # no such place
             yield None
             return
-        # Go's bit for a folder, not the kernel's.
-        if found.get("linkTarget") or not found.get("mode", 0) >> 31 & 1:
+        if not found.get("mode", 0) & _GO_FOLDER:
             raise ConfigError(f"{workdir} is no folder in the image {image.name}; choose another workdir")
         try:
             yield io.BufferedReader(archive.Chunks(_told(engine, pieces, reading)), 1 << 20)

@@ -65,13 +65,17 @@ def create_arguments(
         scripts.FOLDER: f"size={8 * MIB},mode=0755,{safe}",
         "/tmp": f"size={spec.disk_bytes},mode=1777,{safe}",
     }
-    mounts = []
+    mounts, to_open = [], list[str]()
     if slot is not None:
         mounts.append(Mount(target=spec.workdir, source=slot, type="bind", propagation="rslave"))
     elif not spec.writable_root:
-        ids = f"uid={AGENT_UID},gid={AGENT_UID}"
-        size, files = spec.disk_bytes + base_bytes, spec.disk_files + base_files + 1  # one is the folder itself
-        tmpfs[spec.workdir] = f"size={size},nr_inodes={files},mode=0755,{ids},{safe}"
+        tmpfs[spec.workdir] = f"size={spec.disk_bytes + base_bytes},{safe},"
+        if image.engine.is_podman:  # it takes neither an owner nor a number of files
+            tmpfs[spec.workdir] += "notmpcopyup"
+            to_open.append(spec.workdir)
+        else:
+            files = spec.disk_files + base_files + 1  # one is the folder itself
+            tmpfs[spec.workdir] += f"nr_inodes={files},mode=0755,uid={AGENT_UID},gid={AGENT_UID}"
     memory = spec.memory_bytes + _OWN_BYTES + (0 if spec.writable_root else spec.disk_bytes + base_bytes)
     limits = {
         "cpu": (spec.cpu_seconds, spec.cpu_seconds + 1),
@@ -103,7 +107,7 @@ def create_arguments(
     )
     return {
         "image": image.id,
-        "entrypoint": ["/bin/sh", "-c", scripts.MAIN, "sh", str(math.ceil(spec.ttl))],
+        "entrypoint": ["/bin/sh", "-c", scripts.MAIN, "sh", str(math.ceil(spec.ttl)), *to_open],
         "command": [],
         "user": "0:0",
         "hostname": None if spec.network else "sandbox",

@@ -28,10 +28,12 @@ for program in {" ".join(NEEDED)}; do
   command -v $program >/dev/null || {{ echo "it has no $program" >&2; exit 127; }}
 done
 cp /bin/sh {_SHELL} && chmod 0111 {_SHELL} || exit
+[ -z "$2" ] || chmod 1777 "$2" || exit
 echo ready
 exec timeout -s KILL "$1" cat >/dev/null 2>&1
 """
-"""First process: lives until its input ends, which the sandbox's owner holds, and at most the seconds of `$1`."""
+"""First process: lives until its input ends, which the sandbox's owner holds, and at most the seconds of `$1`. Lets
+everybody write in `$2`, where that is given."""
 
 # A process started by somebody who is being killed is killed as well, so one signal is enough. What is dying may be
 # busy for a moment still. Folders that the agent closed to itself have to be opened before they can be removed.
