@@ -1,8 +1,8 @@
 """Does every task of a set do what it says? The reference must be paid 1, and doing nothing 0.
 
 Invariants: each task is played in the real environment, by worker processes that each have an environment of their own.
-Nothing is trusted to be fine that was not played: what failed for the machine's reasons is played once more and is then
-on the list of what is broken, with the reason. An interruption ends the workers, and with them what they had started.
+Nothing is trusted to be fine that was not played. What went wrong is played once more, as a busy machine may be at
+fault, and is then on the list of what is broken, with the reason. An interruption ends the workers and what they started.
 """
 
 from __future__ import annotations
@@ -54,11 +54,9 @@ class Validator:
         problems: list[str] = []
         paid: list[float | None] = []
         for name, play, wanted in (("the reference", self._refer, 1.0), ("doing nothing", self._idle, 0.0)):
-            got, problem = _tried(play, task)
-            if got is not None and abs(got - wanted) > 1e-9:
-                problem = f"{name} is paid {got:g}, not {wanted:g}"
-            elif problem:
-                problem = f"{name}: {problem}"
+            got, problem = _played(name, play, wanted, task)
+            if problem:
+                got, problem = _played(name, play, wanted, task)
             paid.append(got)
             problems += [problem] if problem else []
         return Outcome(task.id, paid[0], paid[1], tuple(problems))
@@ -95,19 +93,13 @@ class Validator:
         return float(env.finish("validation")[1])
 
 
-def _tried(play: Callable[[Task], float], task: Task) -> tuple[float | None, str]:
-    """Play, and once more where the machine failed; return what was paid, or why it could not be played."""
-    problem = ""
-    for _ in range(2):
-        try:
-            return play(task), ""
-        except InfrastructureError as error:
-            problem = f"{type(error).__name__}: {error}"
-        except AgentGymError as error:
-            return None, f"{type(error).__name__}: {error}"
-        except Exception as error:  # noqa: BLE001  (whatever a task breaks belongs on the list)
-            return None, f"{type(error).__name__}: {error}"
-    return None, problem
+def _played(name: str, play: Callable[[Task], float], wanted: float, task: Task) -> tuple[float | None, str]:
+    """Return what a player was paid (None: it could not play), and what is wrong with that, if anything."""
+    try:
+        got = play(task)
+    except Exception as error:  # noqa: BLE001  (whatever a task breaks belongs on the list)
+        return None, f"{name}: {type(error).__name__}: {error}"
+    return got, "" if abs(got - wanted) < 1e-9 else f"{name} is paid {got:g}, not {wanted:g}"
 
 
 def validate_tasks(

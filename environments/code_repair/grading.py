@@ -9,7 +9,7 @@ Tasks bring cases, which are data, or tests, which are code. Invariants, each ag
 - Tests: `asserts/apart.py` keeps tests and program in different sandboxes; `asserts/together.py` says what it promises
   where they cannot be parted.
 - A program that was judged once is not run again: the verdict depends on its text and the cases or tests alone. Only
-  one that was stopped by the wall clock is, as that may be the machine's load.
+  one that was stopped by the wall clock is, at once and whenever it comes again, as that may be the machine's load.
 - A failure of the machine raises GradingError; it is never the agent's zero.
 """
 
@@ -60,6 +60,8 @@ def _remembered(program: bytes | None, what: object, judging: Callable[[str], Ve
     if known is not None:
         return known
     verdict = judging(source)
+    if verdict.late:  # once may be the machine's load
+        verdict = judging(source)
     if not verdict.late:
         MEMO.put(key, verdict)
     return verdict
