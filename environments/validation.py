@@ -2,7 +2,7 @@
 
 Invariants: each task is played in the real environment, by worker processes that each have an environment of their own.
 Nothing is trusted to be fine that was not played. What went wrong is played once more, as a busy machine may be at
-fault, and is then on the list of what is broken, with the reason. An interruption ends the workers and what they started.
+fault, and is then on the list of what is broken, with the reason. An interruption ends the workers and all they began.
 """
 
 from __future__ import annotations
