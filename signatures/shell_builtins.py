@@ -6,7 +6,7 @@ import re
 
 from agentgym_rtmc.signatures.shell_operations import Item, Operation, idle
 from agentgym_rtmc.signatures.shell_redirects import redirected, streams, writing
-from agentgym_rtmc.signatures.shell_text import Line, word_text
+from agentgym_rtmc.signatures.shell_text import Line, render, word_text
 from agentgym_rtmc.signatures.shell_tree import Node, Redirect, Simple, Word, simple_commands
 from agentgym_rtmc.signatures.shell_words import Place, shape
 
@@ -32,7 +32,7 @@ def builtin(head: str, words: tuple[Word, ...], node: Simple, place: Place) -> l
         if place.directory:
             place.refuse()
         return None
-    if head in _IDLE and plain:
+    if head in _IDLE and plain and not (words and head in ("hostname", "date")):
         return [] if not node.assignments else [idle()]
     if head in _WAITING and not node.redirects and not place.jobs:
         return []
@@ -57,6 +57,11 @@ def builtin(head: str, words: tuple[Word, ...], node: Simple, place: Place) -> l
         operation = Operation("say", Line(" ".join([head, *map(word_text, words)])), reads=True, certain=True)
         return [redirected(operation, node.redirects, place)]
     return None
+
+
+def changes_shell(head: str) -> bool:
+    """Whether a command means something to the shell it stands in, and nothing in one of its own."""
+    return head in _LOSING or head in _CHANGING or head in _LEAVING
 
 
 def leaves(node: Node) -> bool:
@@ -126,12 +131,15 @@ def _export(words: tuple[Word, ...], place: Place) -> list[Operation] | None:
 
 def assigned(node: Simple, place: Place) -> list[Item]:
     """The operations of a command without words: assignments, redirections."""
+    if node.assignments and any(r.target is not None and r.operator not in (">&", "<&") for r in node.redirects):
+        place.lost = True  # a file is made or looked for as well
+        return [Item(";", Operation("other", render(node), detail=render(node).flat()))]
     operations: list[Operation] = []
     for name, value in node.assignments:
         literal = value.literal
         if name in _SEEN_BY_ALL:
             place.lost = True
-        if literal is not None and not node.redirects:
+        if literal is not None:
             place.variables[name] = literal
             if name in place.exported:
                 place.exported[name] = literal

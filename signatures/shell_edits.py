@@ -6,10 +6,11 @@ import ast
 import re
 
 from agentgym_rtmc.signatures.shell_operations import Category, Handler, Operation, path_quote
+from agentgym_rtmc.signatures.shell_options import option_text, read_options
 from agentgym_rtmc.signatures.shell_text import Line, quote, word_text
 from agentgym_rtmc.signatures.shell_tree import Word
 from agentgym_rtmc.signatures.shell_views import SED_LONG, file_operands
-from agentgym_rtmc.signatures.shell_words import Place, option_text, read_options, shape
+from agentgym_rtmc.signatures.shell_words import Place, shape
 
 
 def sed_script(script: str) -> str:
@@ -18,6 +19,7 @@ def sed_script(script: str) -> str:
     >>> sed_script("s|a|b|g"), sed_script("s#x/y#z#")
     ('s/a/b/g', 's#x/y#z#')
     """
+    script = re.sub(r"^(\d+),\1(?=\s*[a-zA-Z])", r"\1", script.lstrip())
     match = re.fullmatch(r"\s*((?:\d+(?:,(?:\d+|\$))?)?)\s*s(.)(.*)\s*", script, re.DOTALL)
     if match is None:
         return script.strip()
@@ -108,7 +110,7 @@ def _two_paths(category: Category) -> Handler:
             return None
         if head == "ln" and options.has("s"):
             return None  # what a link says is relative to where it lies
-        kept = [("r" if name == "R" else name, value) for name, value in options.options if name not in "fvip"]
+        kept = [("r" if name == "R" else name, value) for name, value in options.options if name not in ("f", "v")]
         paths = [place.path_text(word) for word in options.operands]
         fixed = tuple(place.path(w.literal) for w in options.operands if w.literal is not None)
         target = paths[-1] + ("/" if shape(options.operands[-1]).endswith("/") and paths[-1] != "/" else "")
@@ -123,10 +125,9 @@ def _rm(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     options = read_options(words, aliases={"--recursive": "r", "--force": "f", "--verbose": "v"})
     if options is None or not options.operands:
         return None
-    kept = [
-        ("r" if name == "R" else name, value) for name, value in options.options if name not in ("f", "v", "i", "I")
-    ]
-    paths = sorted({place.path_text(word) for word in options.operands})
+    kept = [("r" if name == "R" else name, value) for name, value in options.options if name not in ("f", "v")]
+    paths = [place.path_text(word) for word in options.operands]
+    paths = paths if head == "rmdir" else sorted(set(paths))
     fixed = tuple(sorted({place.path(w.literal) for w in options.operands if w.literal is not None}))
     forced = Line(" ".join([head, *option_text([*kept, ("f", None)]), *paths])) if options.has("f") else None
     return Operation("delete", Line(" ".join([head, *option_text(kept), *paths])), fixed, silent=True, status=forced)
@@ -138,7 +139,9 @@ def _making(head: str, words: tuple[Word, ...], place: Place) -> Operation | Non
         return None  # it would make a directory that was to be entered
     nested = any("/" in (place.path(w.literal) if w.literal is not None else "/") for w in options.operands)
     kept = [o for o in options.options if o[0] != "v" and not (head == "mkdir" and o[0] == "p" and not nested)]
-    paths = sorted({place.path_text(word) for word in options.operands})
+    paths = [place.path_text(word) for word in options.operands]
+    if head == "touch" or options.has("p"):  # else a folder may have to be there before the next
+        paths = sorted(set(paths))
     fixed = tuple(sorted({place.path(w.literal) for w in options.operands if w.literal is not None}))
     line = Line(" ".join([head, *option_text(kept), *paths]))
     lenient = Line(" ".join([head, *option_text([*kept, ("p", None)]), *paths])) if options.has("p") else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from agentgym_rtmc.signatures.shell_operations import Operation
-from agentgym_rtmc.signatures.shell_search import SEARCHES
+from agentgym_rtmc.signatures.shell_search import FILE_NAME, SEARCHES
 from agentgym_rtmc.signatures.shell_text import Line, quote, word_text
 from agentgym_rtmc.signatures.shell_tree import Word
 from agentgym_rtmc.signatures.shell_words import Place, shape
@@ -14,6 +14,8 @@ _LOOKING_GLOBALS = {"--no-pager", "-P", "--paginate", "-p", "--literal-pathspecs
 _COLOR = {"--no-color", "--color=never", "--color=auto", "--no-ext-diff", "--no-textconv", "--no-pager"}
 _SHOWING = {"status", "diff", "log", "show", "blame", "ls-files", "branch", "rev-parse", "remote", "describe",
             "shortlog", "reflog", "tag", "config", "cat-file", "ls-tree", "rev-list", "merge-base"}  # fmt: skip
+_VALUED = {"-n", "-L", "-S", "-G", "--max-count", "--grep", "--author", "--committer", "--since", "--after", "--until",
+           "--before", "--format", "--date", "--skip", "--diff-filter"}  # fmt: skip
 _QUIET = {"checkout", "restore", "reset", "stash", "commit", "clean", "rm", "mv", "apply", "am", "add", "fetch", "pull",
           "merge", "rebase", "cherry-pick", "revert", "switch", "clone", "init"}  # fmt: skip
 
@@ -78,8 +80,8 @@ def _show(command: str, words: tuple[Word, ...], place: Place) -> Operation | No
         if text in ("--color", "--color=always"):
             looks.append("--color")
         elif (
-            command in ("log", "show", "blame", "reflog")
-            and text in ("-n", "-L", "-S", "-G", "--max-count")
+            command in ("log", "show", "blame", "reflog", "shortlog", "rev-list")
+            and text in _VALUED
             and index < len(before)
         ):
             value = word_text(before[index])
@@ -93,11 +95,16 @@ def _show(command: str, words: tuple[Word, ...], place: Place) -> Operation | No
             options.append(f"-n {quote(text.partition('=')[2])}")
         elif command == "status" and text in ("-s", "--short", "--porcelain", "-b", "--branch", "-sb", "--long", "-v"):
             looks.append(text)
+        elif command == "status" and re.match(r"-u|--untracked-files", text):
+            mode = re.sub(r"^(?:-u|--untracked-files=?)", "", text) or "all"
+            options += [f"--untracked-files={mode}"] if mode != "normal" else []
         elif command == "diff":
             spelled = {"--staged": "--cached", "-u": "", "-p": "", "--patch": ""}.get(text)
             options.append(word_text(word) if spelled is None else spelled)
         else:
             options.append(word_text(word))
+    if "--no-index" in options:
+        return None  # two files, in their order
     paths = [place.path_text(word) for word in after]
     fixed = [place.path(word.literal) for word in after if word.literal is not None]
     revisions: list[str] = []
@@ -132,11 +139,9 @@ def _show(command: str, words: tuple[Word, ...], place: Place) -> Operation | No
 
 def _is_path(text: str) -> bool:
     """Whether an operand before `--` is rather a path than a revision."""
-    if text in (".", "..") or text.startswith(("./", "/", "../")):
+    if text in (".", "..") or text.startswith(("./", "/", "../")) or text.endswith("/"):
         return True
-    return (
-        "." in text.rpartition("/")[2] and ".." not in text and "~" not in text and "^" not in text and ":" not in text
-    ) or text.endswith("/")
+    return FILE_NAME.search(text) is not None and not re.search(r"\.\.|[~^:@]", text)
 
 
 def _revert(command: str, words: tuple[Word, ...], place: Place) -> Operation | None:

@@ -1,29 +1,18 @@
-"""Commands that run code: python, test runners, installers, and the wrappers around them."""
+"""Commands that run code: python and installers."""
 
 from __future__ import annotations
 
 import re
 
 from agentgym_rtmc.signatures.shell_edits import written_files
-from agentgym_rtmc.signatures.shell_operations import Category, Handler, Operation, path_quote
+from agentgym_rtmc.signatures.shell_operations import Category, Handler, Operation
+from agentgym_rtmc.signatures.shell_tests import is_test_file, pytest, runner
 from agentgym_rtmc.signatures.shell_text import Line, quote, word_text
 from agentgym_rtmc.signatures.shell_tree import Word
 from agentgym_rtmc.signatures.shell_words import Place, argument, shape
 
-_TEST_FILE = re.compile(
-    r"(?:^|/)(?:t|tests?|runtests|run_tests|test_[^/]*|[^/]*_tests?)\.py$|(?:^|/)bin/(?:test|doctest)$"
-)
 _RUNNERS = re.compile(r"(?:^|/)(?:runtests\.py|manage\.py|bin/test|bin/doctest|setup\.py|run_tests\.py)$")
 PYTHON = re.compile(r"python3?")
-
-
-def is_test_file(path: str) -> bool:
-    """Whether running this file runs tests, by its name.
-
-    >>> is_test_file("tests/test_a.py"), is_test_file("t.py"), is_test_file("setup.py")
-    (True, True, False)
-    """
-    return _TEST_FILE.search(path) is not None
 
 
 def python(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
@@ -72,7 +61,9 @@ def python(head: str, words: tuple[Word, ...], place: Place) -> Operation | None
 
 def python_code(code: str, place: Place, start: str = "python", arguments: tuple[Word, ...] = ()) -> Operation:
     """The operation of a piece of Python code, however it reached the interpreter."""
-    body = "\n".join(line.rstrip() for line in code.strip("\n").split("\n"))
+    body = code.strip("\n")
+    if '"""' not in body and "'''" not in body:  # else white space at a line's end may be text
+        body = "\n".join(line.rstrip() for line in body.split("\n"))
     line = Line(" ".join([start, "-c", quote(body), *map(word_text, arguments)]))
     written = written_files(code)
     if written is None:
@@ -100,116 +91,14 @@ def _module(start: str, module: str, words: tuple[Word, ...], place: Place) -> O
     return Operation(category, Line(" ".join([start, "-m", quote(module), *arguments])), detail=f"-m {module}")
 
 
-_PYTEST_SHOWN = re.compile(
-    r"-[qvs]+|-r\w+|--(?:quiet|verbose|tb|color|no-header|no-summary|show-capture|durations|durations-min|capture|"
-    r"disable-warnings|disable-pytest-warnings|full-trace|code-highlight|verbosity|cache-clear)(?:=.*)?"
-)
-_PYTEST_VALUED = {"-k", "-m", "-p", "-c", "-o", "-n", "-W", "--tb", "--maxfail", "--deselect", "--ignore", "--rootdir",
-                  "--color", "--durations", "--timeout", "--confcutdir", "--capture", "--import-mode", "--junitxml",
-                  "--basetemp", "--ds", "-r", "--override-ini", "--verbosity", "--show-capture"}  # fmt: skip
-
-
-def pytest(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
-    """Read a pytest call; how much it prints does not matter, which tests it runs does."""
-    options: set[str] = set()
-    paths: list[str] = []
-    fixed: list[str] = []
-    index = 0
-    while index < len(words):
-        word = words[index]
-        text = shape(word)
-        index += 1
-        if text in _PYTEST_VALUED and index < len(words):
-            value = words[index]
-            index += 1
-            if text in ("--tb", "--color", "--durations", "--capture", "-r", "--verbosity", "--show-capture"):
-                continue
-            if text == "-p" and shape(value) in ("no:cacheprovider", "no:warnings", "no:sugar"):
-                continue
-            if text == "--maxfail" and shape(value) == "1":
-                options.add("-x")
-                continue
-            if text in ("--deselect", "--ignore", "-c", "--rootdir") and value.literal is not None:
-                options.add(f"{text} {place.path_text(value)}")
-                continue
-            options.add(f"{text} {word_text(value)}")
-        elif _PYTEST_SHOWN.fullmatch(text):
-            continue
-        elif text.startswith("-") and text != "-":
-            name, equals, value_text = text.partition("=")
-            if word.literal is None:
-                return None
-            if text in ("-x", "--exitfirst") or text == "--maxfail=1":
-                options.add("-x")
-            elif text == "--showlocals":
-                options.add("-l")
-            elif re.fullmatch(r"-[qvsxl]{2,}", text):
-                options.update(f"-{letter}" for letter in text[1:] if letter in "xl")
-            elif equals and name in ("--deselect", "--ignore", "--rootdir"):
-                options.add(f"{name} {path_quote(place.path(value_text))}")
-            elif equals and name in _PYTEST_VALUED:
-                options.add(f"{name} {quote(value_text)}")
-            elif text.startswith("-p") and text[2:] in ("no:cacheprovider", "no:warnings", "no:sugar"):
-                continue
-            else:
-                options.add(quote(text))
-        else:
-            literal = word.literal
-            if literal is None:
-                paths.append(place.path_text(word))
-                continue
-            file, colons, node = literal.partition("::")
-            target = place.path(file) + colons + node
-            paths.append(quote(target))
-            fixed.append(target)
-    if not paths and place.directory:
-        paths, fixed = [quote(place.directory)], [place.directory]
-    if place.directory is None:
-        return None
-    pieces = ["pytest", *sorted(options), *sorted(set(paths))]
-    return Operation("test", Line(" ".join(pieces)), tuple(sorted(set(fixed))), detail=" ".join(sorted(options)))
-
-
-def runner(path: str, words: tuple[Word, ...], place: Place) -> Operation | None:
-    """Read a call of a project's own test runner (`tests/runtests.py`, `bin/test`, `manage.py test`)."""
-    kept: list[str] = []
-    labels: list[str] = []
-    index = 0
-    while index < len(words):
-        text = shape(words[index])
-        word = words[index]
-        index += 1
-        if re.fullmatch(
-            r"(?:-v|--verbosity)(?:=?\d)?|--parallel(?:=\d+)?|--noinput|--no-input|-C|--no-colors|--timing", text
-        ):
-            if text in ("-v", "--verbosity", "--parallel") and index < len(words) and shape(words[index]).isdigit():
-                index += 1
-            continue
-        if text.startswith("-"):
-            if text in ("-k", "--settings", "--tag", "--exclude-tag"):
-                if index == len(words):
-                    return None
-                value = words[index].literal
-                kept.append(f"{text}={word_text(words[index])}" if value is None else quote(f"{text}={value}"))
-                index += 1
-            else:
-                kept.append(word_text(word))
-        else:
-            labels.append(argument(word, place))
-    is_test = not path.endswith(("manage.py", "setup.py")) or labels[:1] == ["test"]
-    ordered = (
-        sorted(set(labels)) if not path.endswith(("manage.py", "setup.py")) else [*labels[:1], *sorted(set(labels[1:]))]
-    )
-    line = Line(" ".join(["python", quote(path), *sorted(set(kept)), *ordered]))
-    return Operation("test" if is_test else "execute", line, (path,), detail=" ".join([*sorted(set(kept)), *ordered]))
-
-
 def pip(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     """Read a pip call."""
     quiet = {"-q", "--quiet", "-qq", "--disable-pip-version-check", "--no-input", "--progress-bar=off", "-y", "--yes"}
     kept = [argument(w, place) for w in words if shape(w) not in quiet]
     what = kept[:1]
-    rest = sorted({"-U" if k == "--upgrade" else k for k in kept[1:]})
+    rest = ["-U" if k == "--upgrade" else k for k in kept[1:]]
+    if not any(k.startswith("-") and k != "-U" for k in rest):  # else a name may belong to the option before it
+        rest = sorted(set(rest))
     line = Line(" ".join(["pip", *what, *rest]))
     if what and what[0] in ("show", "list", "freeze", "index", "download", "--version"):
         return Operation("inspect", line, detail="pip", reads=what[0] != "download")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from agentgym_rtmc.signatures.shell_operations import Handler, Operation
+from agentgym_rtmc.signatures.shell_options import option_text, read_options
 from agentgym_rtmc.signatures.shell_text import Line, quote, word_text
 from agentgym_rtmc.signatures.shell_tree import Word
-from agentgym_rtmc.signatures.shell_words import Place, argument, option_text, quote_path, read_options, shape
+from agentgym_rtmc.signatures.shell_words import Place, argument, quote_path, shape
 
 GREP_LONG = {
     "--line-number": "n", "--recursive": "r", "--dereference-recursive": "R", "--ignore-case": "i",
@@ -22,6 +23,10 @@ _GREP_VALUED = ("--regexp", "--file", "--max-count", "--after-context", "--befor
                 "--exclude", "--exclude-dir", "--max-depth")  # fmt: skip
 
 _LITERAL = re.compile(r"[\w\s\-/:,\"'=<>@#%&~;!]*")
+
+
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\[[:=.].*?[:=.]\]|[^\]])*\]|.", re.DOTALL)
+"""An escape, a bracket expression, or a character."""
 
 
 def extended(pattern: str, dialect: str) -> str | None:
@@ -39,14 +44,14 @@ def extended(pattern: str, dialect: str) -> str | None:
     if dialect == "P":
         # Where both syntaxes agree: no backslash classes, no (?…), no lazy or possessive quantifiers.
         same = re.fullmatch(r"(?:[^\\]|\\[.^$*+?{}()\[\]|bwWsS])*", pattern)
-        return pattern if same and not re.search(r"\(\?|[*+?}][?+]|\[[^\]]*\\", pattern) else None
+        return pattern if same and not re.search(r"\(\?|[*+?}][?+]|\[[^\]]*\\|\{,", pattern) else None
     out: list[str] = []
-    for token in re.findall(r"\\.|\[\^?\]?[^\]]*\]|.", pattern, re.DOTALL):
+    for token in _TOKEN.findall(pattern):
         if token in (r"\(", r"\)", r"\{", r"\}", r"\|", r"\+", r"\?"):
             out.append(token[1])
         elif token in "(){}|+?":
             out.append("\\" + token)
-        elif token == "*" and (not out or out[-1] in ("(", "|")):
+        elif token == "*" and (not out or out[-1] in ("(", "|", "^")):
             out.append("\\*")
         else:
             out.append(token)
@@ -56,7 +61,7 @@ def extended(pattern: str, dialect: str) -> str | None:
 def alternatives(pattern: str) -> list[str]:
     """Split an extended pattern at its outermost `|`."""
     out, depth, current = [], 0, ""
-    for token in re.findall(r"\\.|\[\^?\]?[^\]]*\]|.", pattern, re.DOTALL):
+    for token in _TOKEN.findall(pattern):
         depth += (token == "(") - (token == ")")
         if token == "|" and depth == 0:
             out.append(current)
@@ -66,6 +71,10 @@ def alternatives(pattern: str) -> list[str]:
     return [*out, current]
 
 
+FILE_NAME = re.compile(
+    r"\w\.(?:py|pyx|pyi|c|h|cc|cpp|js|ts|go|rs|txt|rst|md|cfg|toml|ini|json|ya?ml|html|css|sh|patch|diff)$"
+)
+"""Names that only files have."""
 _EQUAL_FLAGS = {"n": None, "H": None, "s": None, "y": "i", "R": "r"}
 
 
@@ -75,6 +84,8 @@ def _grep(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     options = read_options(words, "efmABCd", _GREP_VALUED, GREP_LONG)
     if options is None or options.has("f", "--exclude-from", "--open-files-in-pager", "O", "--and", "--or", "--not"):
         return None
+    if options.has("--include") and options.has("--exclude"):
+        return None  # the last that matches a name decides
     dialect = {"egrep": "E", "fgrep": "F"}.get(head, "G")
     looks: list[tuple[str, str | None]] = []
     patterns: list[str] = []
@@ -106,7 +117,11 @@ def _grep(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
         if first.literal is None:
             return _dynamic_grep(head, kept, dialect, operands, place, in_git)
         patterns, operands = [first.literal], operands[1:]
+    if dialect == "P" and any(name == "o" for name, _ in kept):
+        return None  # which part of a line matches depends on the dialect
     converted = [extended(line, dialect) for pattern in patterns for line in pattern.split("\n")]
+    if operands and all(FILE_NAME.search(word.literal or "") for word in operands):
+        kept = [option for option in kept if option[0] != "r"]  # nothing lies below a file
     recursive = in_git or any(name == "r" for name, _ in kept)
     paths = [place.path_text(word) for word in operands]
     if recursive and not paths:
@@ -237,7 +252,7 @@ def _wc(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
         return None
     paths = [place.path_text(word) for word in options.operands]
     fixed = tuple(sorted({place.path(w.literal) for w in options.operands if w.literal is not None}))
-    pieces = ["wc", *option_text(options.options), *sorted(set(paths))]
+    pieces = ["wc", *option_text(options.options), *sorted(paths)]
     return Operation("inspect", Line(" ".join(pieces)), fixed, detail="count", reads=True)
 
 

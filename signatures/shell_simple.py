@@ -6,18 +6,20 @@ import re
 from dataclasses import replace
 
 from agentgym_rtmc.signatures.shell import parse
-from agentgym_rtmc.signatures.shell_builtins import assigned, builtin, leaves
+from agentgym_rtmc.signatures.shell_builtins import assigned, builtin, changes_shell, leaves
 from agentgym_rtmc.signatures.shell_content import fixed_output
 from agentgym_rtmc.signatures.shell_edits import CHANGES
 from agentgym_rtmc.signatures.shell_git import git
 from agentgym_rtmc.signatures.shell_operations import Handler, Item, Operation, ScriptReader, View, as_one, idle
+from agentgym_rtmc.signatures.shell_options import read_options
 from agentgym_rtmc.signatures.shell_redirects import fixed_input, put_in, redirected, streams, writing
-from agentgym_rtmc.signatures.shell_runs import PYTHON, RUNS, python, python_code, runner
+from agentgym_rtmc.signatures.shell_runs import PYTHON, RUNS, python, python_code
 from agentgym_rtmc.signatures.shell_search import SEARCHES
+from agentgym_rtmc.signatures.shell_tests import runner
 from agentgym_rtmc.signatures.shell_text import Line, quote, render, word_text
-from agentgym_rtmc.signatures.shell_tree import Part, Redirect, Sequence, Simple, Word, text_word
+from agentgym_rtmc.signatures.shell_tree import Part, Redirect, Sequence, Simple, Word, simple_commands, text_word
 from agentgym_rtmc.signatures.shell_views import VIEWS
-from agentgym_rtmc.signatures.shell_words import Place, argument, expand_braces, merge, read_options, shape
+from agentgym_rtmc.signatures.shell_words import Place, argument, expand_braces, merge, shape
 
 _WITHOUT_EFFECT = {"PAGER", "GIT_PAGER", "TERM", "NO_COLOR", "LESS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE",
                    "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_PROGRESS_BAR", "PYTHONIOENCODING", "FORCE_COLOR"}  # fmt: skip
@@ -48,7 +50,19 @@ def read_simple(node: Simple, place: Place, run: ScriptReader) -> list[Item]:
         inner = _inner_script(head, words[1:], node, place)
         if inner is not None and not assignments:
             return _run_inside(inner, node.redirects, place, run)
-    return [Item(";", simple_operation(head, command, place))]
+    operation = simple_operation(head, command, place)
+    _check_guard(command, operation, place)
+    return [Item(";", operation)]
+
+
+def _check_guard(command: Simple, operation: Operation, place: Place) -> None:
+    """Give up where a `cd` that may have failed kept a command from running, and no path of it says so."""
+    if place.doubted and place.directory and not operation.idle:
+        if any(re.match(r"\.\.(?:/|$)", shape(word)) for word in command.words[1:]):
+            return  # named from there
+        here = rf"(?:^|[\s'\"=]){re.escape(place.directory)}(?:[/\s'\"]|$)"
+        if not re.search(here, operation.line.flat()):
+            place.refuse()
 
 
 def simple_operation(head: str, command: Simple, place: Place, piped: bool = False) -> Operation:
@@ -82,8 +96,8 @@ def simple_operation(head: str, command: Simple, place: Place, piped: bool = Fal
     else:
         found = _handled(head, words[1:], place)
         feed = to.stdin
-        feeds = found is not None and feed is not None and feed.operator == "<" and not (to.odd or found.paths)
-        if feeds and feed is not None and head in _READERS:
+        alone = found is not None and found.reads and not found.paths and all(w.literal is not None for w in words)
+        if alone and feed is not None and feed.operator == "<" and head in _READERS and not to.odd:
             target = None if feed.target is None else put_in(feed.target, place)
             fixed = target is not None and target.literal is not None
             again = _handled(head, (*words[1:], target), place) if fixed and target is not None else None
@@ -160,6 +174,8 @@ def _other(command: Simple, place: Place, piped: bool = False) -> Operation:
 
 def _elsewhere(command: Simple, place: Place) -> Operation:
     """A command that no handler knows, run in another directory: all of it stays as it is."""
+    if changes_shell(command.words[0].literal or ""):
+        place.refuse()
     given = {name: text_word(value) for name, value in place.exported.items()} | dict(command.assignments)
     kept = tuple((name, given[name]) for name in sorted(given) if name not in _WITHOUT_EFFECT)
     redirects = tuple(replace(r, target=put_in(r.target, place)) if r.target else r for r in command.redirects)
@@ -228,7 +244,23 @@ def _inner_script(head: str, words: tuple[Word, ...], node: Simple, place: Place
     if text is None or (head == "sh" and _NOT_IN_SH.search(text)):
         return None
     script = parse(text)
-    return None if script is None or leaves(script) else script
+    if script is None or leaves(script):
+        return None
+    # Variables that nobody gave it are not the ones of the same name outside.
+    return None if _expanded(text) - _bound(script) - set(place.exported) else script
+
+
+def _expanded(text: str) -> set[str]:
+    return {name for name in re.findall(r"\$\{?(\w+)", text) if name not in ("PWD", "HOME")}
+
+
+def _bound(script: Sequence) -> set[str]:
+    names = set(re.findall(r"\bfor (\w+)", render(script).flat()))
+    for command in simple_commands(script):
+        names |= {name for name, _ in command.assignments}
+        if command.words and command.words[0].literal == "read":
+            names |= {word.literal or "" for word in command.words[1:]}
+    return names
 
 
 def _run_inside(script: Sequence, redirects: tuple[Redirect, ...], place: Place, run: ScriptReader) -> list[Item]:
@@ -236,8 +268,6 @@ def _run_inside(script: Sequence, redirects: tuple[Redirect, ...], place: Place,
     inner = place.copy()
     inner.variables = dict(inner.exported)
     inner.errexit = inner.pipefail = inner.nounset = False
-    if place.variables.keys() - place.exported.keys() and "$" in render(script).flat():
-        place.refuse()  # what is not exported is not known inside
     items = run(script, inner)
     if inner.lost or any(re.match(r"(?:assign|compute|unset|cd)\b", item.operation.detail) for item in items):
         place.refuse()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from agentgym_rtmc.signatures.shell_operations import Handler, Operation, Range, View, union, viewing
+from agentgym_rtmc.signatures.shell_options import Options, read_options
 from agentgym_rtmc.signatures.shell_text import Line, quote
 from agentgym_rtmc.signatures.shell_tree import Word, text_word
-from agentgym_rtmc.signatures.shell_words import Options, Place, read_options
+from agentgym_rtmc.signatures.shell_words import Place
 
 
 def file_operands(words: tuple[Word, ...], place: Place) -> tuple[str, ...] | None:

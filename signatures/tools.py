@@ -58,7 +58,8 @@ def read_call(call: Call, root: str = DEFAULT_ROOT) -> tuple[Operation, ...]:
         return (Operation("say", Line(name), idle=True, reads=True),)
     if name == "run_tests" and isinstance(arguments.get("test_cmd"), str):
         return read_command(str(arguments["test_cmd"]), root).operations
-    text = f"{call.name} {json.dumps(arguments, sort_keys=True, ensure_ascii=False)}" if arguments else call.name
+    given = {k: place.path(v) if k in _PATHS and isinstance(v, str) else v for k, v in arguments.items()}
+    text = f"{call.name} {json.dumps(given, sort_keys=True, ensure_ascii=False)}" if arguments else call.name
     return (Operation("execute", Line(text), (path,) if path else (), detail=text),)
 
 
@@ -101,6 +102,9 @@ def _editor(name: str, path: str | None, arguments: Mapping[str, Any], place: Pl
         return (writing(content, text_word(path if path.startswith("/") else f"{place.root}/{path}"), False, place),)
     if name == "count_lines":
         return (Operation("inspect", Line(f"wc -l {target}"), (path,), detail="count", reads=True),)
+    lines = _line_edit(name, arguments)
+    if lines is not None:
+        return read_command(f"sed -i {quote(lines)} {quote(path)}", place.root).operations
     edits = {
         "str_replace": "modify", "replace_in_file": "modify", "find_and_replace_text": "modify",
         "replace_between": "modify", "regex_replace_in_file": "modify", "delete_lines": "modify", "insert": "insert",
@@ -113,6 +117,29 @@ def _editor(name: str, path: str | None, arguments: Mapping[str, Any], place: Pl
     detail = json.dumps(told, sort_keys=True, ensure_ascii=False)
     text = Line(f"{name} {target} {detail}")
     return (Operation(category, text, (path,), detail=f"{name} {detail}", silent=True),)  # type: ignore[arg-type]
+
+
+def _line_edit(name: str, arguments: Mapping[str, Any]) -> str | None:
+    """The sed script of a tool that deletes or replaces a range of lines; None for anything else.
+
+    >>> print(_line_edit("replace_in_file", {"from_line": "5", "to_line": 6, "content": "x\\n"}))
+    5,6c\\
+    x
+    """
+    if name not in ("delete_lines", "replace_in_file", "replace_lines"):
+        return None
+    first = _number(arguments.get("from_line", arguments.get("start_line")))
+    last = _number(arguments.get("to_line", arguments.get("end_line")))
+    if first is None or last is None or not 0 < first <= last:
+        return None
+    where = str(first) if first == last else f"{first},{last}"
+    if name == "delete_lines" or arguments.get("content") == "":
+        return f"{where}d"
+    content = arguments.get("content", arguments.get("new_content"))
+    if not isinstance(content, str):
+        return None
+    text = content.removesuffix("\n").replace("\\", "\\\\").replace("\n", "\\\n")
+    return f"{where}c\\\n{text}"
 
 
 def _search(name: str, path: str | None, arguments: Mapping[str, Any], root: str) -> tuple[Operation, ...] | None:
@@ -137,6 +164,8 @@ def _search(name: str, path: str | None, arguments: Mapping[str, Any], root: str
             (str(arguments[k]) for k in ("filename", "file_name", "name_pattern", "pattern") if k in arguments), "*"
         )
         return read_command(f"find {quote(place)} -name {quote(wanted)}", root).operations
-    if name in ("list_files", "list_directory", "ls"):
+    if name in ("list_files", "list_directory"):  # as agents' tools do it: with sizes and hidden files
+        return read_command(f"ls -la {quote(place)}", root).operations
+    if name == "ls":
         return read_command(f"ls {quote(place)}", root).operations
     return None
