@@ -118,7 +118,7 @@ def kill_trainers(rounds: int, image: str, place: Path) -> None:
         with subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment) as trainer:
             assert trainer.stdout
             assert trainer.stdout.readline() == b"begun\n"
-            time.sleep(chance.uniform(0, 3))
+            time.sleep(chance.uniform(0, 2))
             trainer.kill()
     clean = [sys.executable, "-m", "agentgym_rtmc", "clean", "--yes"]
     assert wait_until(lambda: not any(processes_with(mark) for mark in marks), 20)

@@ -21,7 +21,7 @@ import pytest
 from agentgym_rtmc.environments.sandbox.docker.engine import connect
 from agentgym_rtmc.environments.sandbox.docker.prefetch import Fetched, Outcome, prefetch
 
-BIG = 64 << 20
+BIG = 32 << 20
 CONFIG = """
 version: 0.1
 log: {level: error}
