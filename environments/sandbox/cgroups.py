@@ -4,10 +4,11 @@ Used where this process may make groups below its own one: as root on hierarchie
 both), in a delegated group of version 2. Elsewhere the watchdog and the per-process limits hold alone, and `reasons`
 says why.
 
-Layout: `<own group>/agentgym-rtmc-<owner.me()>/<number>` in each hierarchy, a numbered one for each sandbox.
+Layout: `<own group>/agentgym-rtmc-<owner.me()>.<number>` in each hierarchy, one for each sandbox.
 
 Invariants:
-- The groups lie below the process's own group, so limits that somebody put on that hold for sandboxes too.
+- The groups lie directly below the process's own group, so limits that somebody put on that hold for sandboxes too,
+  and each sandbox gets the CPU time that one more process of the trainer would get.
 - With `Cgroup.enter`, a process is in its group before it runs anything of an agent's. What a process in a group
   starts is born into the group.
 - A group is removed with its sandbox, and those of a dead process by the next one that starts.
@@ -51,6 +52,7 @@ DELEGATE = (
 _lock = threading.Lock()
 _numbers = itertools.count()
 _homes: dict[int, _Home] = {}
+_open: set[Cgroup] = set()
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class _Hierarchy:
 
 @dataclass(frozen=True)
 class _Home:
-    """This process's folder in the hierarchy of each controller that can be used, and why others cannot."""
+    """Where groups are made for each controller that can be used, and why others cannot."""
 
     folders: dict[str, Path]
     versions: dict[str, int]
@@ -81,15 +83,17 @@ def _home() -> _Home:
         pid = os.getpid()
         if pid not in _homes:
             _homes.clear()  # of the process we were forked from
-            _homes[pid] = home = _make_home()
-            atexit.register(lambda: _leave(home) if os.getpid() == pid else None)
+            _open.clear()
+            _homes[pid] = _make_home()
+            atexit.register(lambda: _close_all() if os.getpid() == pid else None)
         return _homes[pid]
 
 
-def _leave(home: _Home) -> None:
-    for folder in set(home.folders.values()):
-        with contextlib.suppress(OSError):  # the next process removes what is still busy
-            _remove(folder)
+def _close_all() -> None:
+    """Remove the groups of sandboxes that nobody has closed."""
+    for group in list(_open):
+        with contextlib.suppress(OSError, SandboxError):  # the next process removes what is still busy
+            group.close()
 
 
 def _make_home() -> _Home:
@@ -102,21 +106,25 @@ def _make_home() -> _Home:
             reasons[controller] = f"the {controller} controller is not to be seen below /sys/fs/cgroup"
             continue
         try:
-            found[controller] = _make(hierarchy, controller)
+            _check(hierarchy, controller)
+            found[controller] = hierarchy.own
             versions[controller] = hierarchy.version
         except OSError as error:
             reasons[controller] = f"{hierarchy.own}: {error.strerror}"
     return _Home(found, versions, reasons)
 
 
-def _make(hierarchy: _Hierarchy, controller: str) -> Path:
-    folder = hierarchy.own / f"{_PREFIX}{owner.me()}"
+def _check(hierarchy: _Hierarchy, controller: str) -> None:
+    """Make a group for trial. Raises OSError where that is refused."""
     if hierarchy.version == 2:
         _enable(hierarchy, controller)
-    folder.mkdir(exist_ok=True)
-    if hierarchy.version == 2:
-        _write(folder / "cgroup.subtree_control", f"+{controller}")
-    return folder
+    folder = hierarchy.own / f"{_PREFIX}{owner.me()}.try"
+    folder.mkdir()
+    try:
+        with (folder / "cgroup.procs").open("wb"):
+            pass  # it may be written to
+    finally:
+        folder.rmdir()
 
 
 def _enable(hierarchy: _Hierarchy, controller: str) -> None:
@@ -196,11 +204,12 @@ class Cgroup:
         Raises SandboxError when a group that should be possible is refused.
         """
         home = _home()
-        number = str(next(_numbers))
+        group = f"{_PREFIX}{owner.me()}.{next(_numbers)}"
         self._folders: dict[str, Path] = {}
+        _open.add(self)
         try:
             for controller, parent in home.folders.items():
-                folder = self._folders[controller] = parent / number
+                folder = self._folders[controller] = parent / group
                 folder.mkdir(exist_ok=True)
                 for name, value in _limits(spec, beside, controller, home.versions[controller]):
                     if value is not None and (folder / name).exists():
@@ -256,6 +265,7 @@ class Cgroup:
         for folder in self._places():
             _remove(folder)
         self._folders.clear()
+        _open.discard(self)
 
 
 def _limits(spec: SandboxSpec, beside: int, controller: str, version: int) -> Iterator[tuple[str, str | None]]:
@@ -336,9 +346,15 @@ def left_by_the_dead() -> list[Path]:
     for hierarchy in set(_hierarchies().values()):
         for folder, names, _ in os.walk(hierarchy.top):
             ours = [name for name in names if name.startswith(_PREFIX)]
-            found += [Path(folder, name) for name in ours if owner.is_dead(name.removeprefix(_PREFIX))]
+            found += [
+                Path(folder, name) for name in ours if owner.is_dead(name.removeprefix(_PREFIX).partition(".")[0])
+            ]
             names[:] = [name for name in names if name not in ours]
     return found
+
+
+def _owner_of(group: str) -> str:
+    return group.removeprefix(_PREFIX).partition(".")[0]
 
 
 def remove(folder: Path) -> None:

@@ -54,14 +54,27 @@ def why_not() -> str:
 
 
 class Layer:
-    """A mounted memory file system, counted by how many workspaces show it; a new one counts one."""
+    """A mounted memory file system, counted by how many workspaces show it; a new one counts one.
 
-    def __init__(self, size: int, files: int) -> None:
-        """`size` in bytes. Raises MountError or OSError when the machine refuses it."""
-        self.place = folders.new_folder("layer")
+    Either it has the two folders of overlayfs, and lies in a folder of its own; or it is plain, and lies where it is
+    shown until `park` gives it a second place. Every mount costs each process that gets a namespace of mounts.
+    """
+
+    def __init__(self, size: int, files: int, at: Path | None = None) -> None:
+        """`size` in bytes; `at`: where a plain one is to be shown. Raises MountError or OSError where it is refused."""
+        self.place = at or folders.new_folder("layer")
+        """Where it is mounted."""
+        self.plain = at is not None
+        self.parked = at is None
+        """Whether `place` is its own."""
+        self._own_files = 1 if self.plain else _OWN_FILES
         self._holders = 1
+        size, files = max(size, BLOCK), max(files, 1) + self._own_files
+        if self.plain:
+            mounts.tmpfs(self.place, size, files, owner=AGENT_UID, mode=0o755)
+            return
         try:
-            mounts.tmpfs(self.place, max(size, BLOCK), max(files, 1) + _OWN_FILES)
+            mounts.tmpfs(self.place, size, files)
             self.upper.mkdir(mode=0o755)
             self.work.mkdir(mode=0o700)
         except BaseException:
@@ -71,18 +84,25 @@ class Layer:
     @property
     def upper(self) -> Path:
         """What was written while the layer was on top."""
-        return self.place / "upper"
+        return self.place if self.plain else self.place / "upper"
 
     @property
     def work(self) -> Path:
         """A folder for overlayfs alone."""
         return self.place / "work"
 
+    def park(self) -> None:
+        """Give it a place of its own, if it has none, which it keeps where it is no longer shown."""
+        if not self.parked:
+            place = folders.new_folder("layer")
+            mounts.bind(self.place, place)
+            self.place, self.parked = place, True
+
     def use(self) -> tuple[int, int]:
         """Bytes and files it holds, unlinked but open ones too."""
         status = os.statvfs(self.place)
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
-        return used, max(0, status.f_files - status.f_ffree - _OWN_FILES)
+        return used, max(0, status.f_files - status.f_ffree - self._own_files)
 
     def full(self) -> str:
         """`disk` or `files` when (almost) none are left, else an empty string."""
@@ -92,7 +112,8 @@ class Layer:
         return "files" if status.f_ffree < _ALMOST_FILES else ""
 
     def freeze(self) -> None:
-        """Make it read-only. Raises MountBusyError, having changed nothing, while a file is open for writing."""
+        """Make it, parked as it is, read-only. Raises MountBusyError, and changes nothing, while a file of it is open
+        for writing."""
         mounts.freeze(self.place)
 
     def thaw(self) -> None:
@@ -115,8 +136,9 @@ class Layer:
     def _remove(self) -> None:
         with contextlib.suppress(mounts.MountError):  # it may never have been mounted
             mounts.detach(self.place)
-        with contextlib.suppress(FileNotFoundError):
-            self.place.rmdir()
+        if self.parked:
+            with contextlib.suppress(FileNotFoundError):
+                self.place.rmdir()
 
 
 @dataclass(frozen=True)
@@ -143,14 +165,10 @@ class Stack:
         return 2 * size >= self.wanted_bytes and 2 * files >= self.wanted_files
 
     def new_top(self) -> Layer:
-        """An empty layer with the room that is left. Its folder is the agent's, or looks as the one below does."""
+        """An empty layer with the room that is left; its folder looks as the one below does."""
         layer = Layer(*self.left())
         try:
-            lowers = self.folders()
-            if not lowers:
-                os.chown(layer.upper, AGENT_UID, AGENT_UID)
-                return layer
-            status = lowers[0].stat()
+            status = self.folders()[0].stat()
             os.chown(layer.upper, status.st_uid, status.st_gid)
             layer.upper.chmod(status.st_mode & 0o777)
             os.utime(layer.upper, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -20,6 +20,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -152,23 +153,19 @@ class LocalSandbox:
             root = self._spec.root or ensure_root()
         self._lock = threading.Lock()
         leftovers.remove_once()
-        with machine_failures("make a workspace"):
-            self._folder = folders.new_folder("sandbox")
-        try:
+        with ExitStack() as undo:
             with machine_failures("make a workspace"):
+                self._folder = folders.new_folder("sandbox")
+                undo.callback(folders.remove_tree, self._folder)
                 place = self._folder / "workspace"
                 place.mkdir(mode=0o755)
                 self._workspace = make_workspace(self._spec, place)
-            try:
-                self._cgroup = Cgroup(self._spec, self._spec.disk_bytes if self._workspace.limited else 0)
-                with machine_failures("prepare isolation"):
-                    self._backend = backend(self._spec, root, self._folder, place)
-            except BaseException:
-                self._workspace.close()
-                raise
-        except BaseException:
-            folders.remove_tree(self._folder)
-            raise
+                undo.callback(self._workspace.close)
+            self._cgroup = Cgroup(self._spec, self._spec.disk_bytes if self._workspace.limited else 0)
+            undo.callback(self._cgroup.close)
+            with machine_failures("prepare isolation"):
+                self._backend = backend(self._spec, root, self._folder, place)
+            undo.pop_all()
         self._late = brief
         self._enter = [] if brief else [word.encode() for word in self._cgroup.enter]
         self._outputs = KeptOutputs(self._spec.kept_output_bytes)

@@ -48,9 +48,10 @@ def _mount(source: str, at: Path, kind: str | None, flags: int, options: str | N
     _check(_libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]), doing, at)
 
 
-def tmpfs(at: Path, size: int, files: int) -> None:
-    """Mount an empty memory file system of at most `size` bytes and `files` files, readable by its owner only."""
-    _mount("tmpfs", at, "tmpfs", _SAFE, f"mode=0700,size={size},nr_inodes={files}", "mount a memory file system")
+def tmpfs(at: Path, size: int, files: int, owner: int = 0, mode: int = 0o700) -> None:
+    """Mount an empty memory file system of at most `size` bytes and `files` files, itself included."""
+    options = f"size={size},nr_inodes={files},uid={owner},gid={owner},mode={mode:o}"
+    _mount("tmpfs", at, "tmpfs", _SAFE, options, "mount a memory file system")
 
 
 def overlay(at: Path, lowers: Sequence[Path], upper: Path, work: Path) -> None:

@@ -89,13 +89,17 @@ class OverlayWorkspace:
         """Show `top` (None: an empty one) over `stack`, which are held for this workspace already, at `at`."""
         self.path = at
         self._stack = stack
-        self._top = top or stack.new_top()
+        made = top is None
+        if top is None:
+            top = stack.new_top() if stack.folders() else Layer(*stack.left(), at=at)
+        self._top = top
         try:
-            self._show()
-            self._untouched = self._top.use()
+            if top.parked:
+                self._show()
+            self._untouched = top.use()
         except BaseException:
-            if top is None:
-                self._top.let_go()
+            if made:
+                top.let_go()
             raise
 
     @classmethod
@@ -127,6 +131,7 @@ class OverlayWorkspace:
         """
         if self._top.use() == self._untouched:
             return self._sibling(self._stack, at)
+        self._top.park()
         try:
             self._top.freeze()
         except mounts.MountBusyError as error:
@@ -199,8 +204,9 @@ class OverlayWorkspace:
 
     def close(self) -> None:
         """See `Workspace`."""
-        with contextlib.suppress(mounts.MountError):
-            mounts.detach(self.path)
+        if self._top.parked:  # else it is what is shown, and goes with itself
+            with contextlib.suppress(mounts.MountError):
+                mounts.detach(self.path)
         self._top.let_go()
         self._stack.let_go()
 

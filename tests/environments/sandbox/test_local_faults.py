@@ -56,8 +56,7 @@ def _work_and_end(place: Path, work: Callable[[], object]) -> NoReturn:
         traceback.print_exc()
     if folders._mine and folders._mine[0] == os.getpid():
         folders._remove_run_folder(folders._mine[1])
-    for home in cgroups._homes.values() if os.getpid() in cgroups._homes else ():
-        cgroups._leave(home)
+    cgroups._close_all()
     os._exit(code)
 
 
