@@ -35,7 +35,7 @@ def credit(
         typer.Option(help="episodes, steps, swe-agent, mini-swe-agent or chat; told from the content if left out"),
     ] = None,
     outcomes: Annotated[
-        Path | None, typer.Option(help="JSON of outcomes by task id or file name, or an evaluation report")
+        Path | None, typer.Option(help="JSON of outcomes by file, file name or task id, or an evaluation report")
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="where to write: .jsonl, .csv or .parquet")] = Path(
         "advantages.jsonl"

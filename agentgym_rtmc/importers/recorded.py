@@ -29,7 +29,7 @@ from agentgym_rtmc.tasks import Task
 
 FORMATS = ("episodes", "steps", "swe-agent", "mini-swe-agent", "chat")
 Outcomes = Mapping[str, float]
-"""Task id (or file name without its endings) -> return, for formats that do not hold it."""
+"""File as it was named (with `:line` for a row of one), file name without its endings, or task id -> return, for formats that do not hold it."""
 
 ONE_A_FILE = ("swe-agent", "mini-swe-agent")
 ONE_A_FILE_SUFFIXES = (".traj", ".json")
@@ -175,7 +175,7 @@ def _episode(format: str | None, value: Any, path: Path, where: str, outcomes: O
     task = next((str(value[key]) for key in _TASK_KEYS if isinstance(value.get(key), str | int)), None)
     if task is None:
         task = _title(opening) or stem if kind == "chat" else stem
-    outcome = sum(rewards) if rewards else _outcome(value, outcomes, (stem, task))
+    outcome = sum(rewards) if rewards else _outcome(value, outcomes, (where, str(path), stem, task))
     if not rewards:
         turns[-1] = turns[-1].model_copy(update={"reward": outcome or 0.0})
     episode = Episode(

@@ -189,6 +189,16 @@ def test_a_reward_is_a_number_or_absent(tmp_path):
     assert len(found.unlabelled) == 1
 
 
+def test_runs_of_one_task_in_several_folders_are_told_apart_by_their_paths(tmp_path):
+    paths = [tmp_path / run / "proj__x-1.traj" for run in "abc"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(json.dumps(SWE_AGENT, indent=1))
+    outcomes = {str(paths[0]): 1.0, str(paths[1]): 0.5, "proj__x-1": 0.0}
+    episodes = read_recorded(paths, outcomes=outcomes).episodes
+    assert [(e.group, e.total_reward) for e in episodes] == [("proj__x-1", r) for r in (1.0, 0.5, 0.0)]
+
+
 def test_only_known_formats_can_be_named():
     with pytest.raises(EpisodeFileError, match="did you mean 'chat'"):
         read_recorded([], format="chats")
