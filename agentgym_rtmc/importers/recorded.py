@@ -29,7 +29,7 @@ from agentgym_rtmc.tasks import Task
 
 FORMATS = ("episodes", "steps", "swe-agent", "mini-swe-agent", "chat")
 Outcomes = Mapping[str, float]
-"""File as it was named (with `:line` for a row of one), file name without its endings, or task id -> return, for formats that do not hold it."""
+"""File as it was named (`file:line` for a row), its name without endings, or task id -> return where none is held."""
 
 ONE_A_FILE = ("swe-agent", "mini-swe-agent")
 ONE_A_FILE_SUFFIXES = (".traj", ".json")
