@@ -43,6 +43,8 @@ class Image:
     env: tuple[str, ...]
     volumes: tuple[str, ...]
     """Places for which the engine would make volumes of any size."""
+    owned: str = ""
+    """A folder that was the agent's, with all in it, when the image was made: it need not be handed over."""
 
 
 def find(engine: Engine, name: str) -> Image:
@@ -55,7 +57,8 @@ def _inspect(engine: Engine, image_id: str, name: str) -> Image:
     with engine.failures(f"find the image {name}"):
         found = engine.quick.inspect_image(image_id)
     config = found.get("Config") or {}
-    return Image(engine, image_id, name, tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()))
+    owned = (config.get("Labels") or {}).get(labels.OWNED, "")
+    return Image(engine, image_id, name, tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()), owned)
 
 
 def base_folder(image: Image, workdir: str) -> Path | None:

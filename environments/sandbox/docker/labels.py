@@ -19,6 +19,8 @@ from agentgym_rtmc.environments.sandbox import owner
 
 _PREFIX = "agentgym-rtmc"
 HOST, OWNER, RUN, DEADLINE = (f"{_PREFIX}.{name}" for name in ("host", "owner", "run", "deadline"))
+OWNED = f"{_PREFIX}.owned"
+"""On an image: the folder in it that is the agent's already."""
 GRACE = 300
 """Seconds past its deadline after which something is taken to be forgotten (clocks differ)."""
 
@@ -26,6 +28,11 @@ GRACE = 300
 def labels(ttl: float) -> dict[str, str]:
     """Labels for something this process makes now and that may live for `ttl` seconds."""
     return {HOST: _host(), OWNER: _myself(), RUN: run_id(), DEADLINE: str(int(time.time() + ttl))}
+
+
+def kept() -> dict[str, str]:
+    """Labels for an image that outlives the container it is made of: they take that one's labels back."""
+    return dict.fromkeys((HOST, OWNER, RUN, DEADLINE), "")
 
 
 def run_id() -> str:

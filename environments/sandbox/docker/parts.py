@@ -152,6 +152,8 @@ def _written(spec: SandboxSpec, image: Image) -> Parts:
     """A container with a writable root, in which the agent owns the working directory."""
 
     def hand_over(container_id: str) -> None:
+        if image.owned == spec.workdir:
+            return
         with tempfile.TemporaryFile() as packed:
             with images.content(image, spec.workdir) as source:
                 if source is None:

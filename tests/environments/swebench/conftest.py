@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from agentgym_rtmc.environments.sandbox.base import MIB, SandboxSpec
 from agentgym_rtmc.environments.sandbox.local import LocalSandbox
+from agentgym_rtmc.environments.swebench.rows import SWEBenchRow
 from agentgym_rtmc.errors import SandboxUnavailableError
 
 GIT_CASES = Path(__file__).parent / "git_cases.py"
@@ -62,3 +67,34 @@ def git_cases(sandbox: LocalSandbox) -> GitCases:
         return answers
 
     return run
+
+
+@pytest.fixture(scope="session")
+def small() -> ModuleType:
+    """`instance.py`: the small instance's patches, and how its image is made."""
+    name = "small_instance"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("instance.py"))
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def instance(engine_folder: Path, image: str, small: ModuleType) -> dict[str, Any]:
+    """The row of the small instance, whose image is in the tests' engine."""
+    import docker
+
+    with_engine = docker.APIClient(os.environ["DOCKER_HOST"], version="auto", timeout=300)
+    try:
+        row: dict[str, Any] = small.build(with_engine, image)
+        return row
+    finally:
+        with_engine.close()
+
+
+@pytest.fixture(scope="session")
+def small_row(instance: dict[str, Any]) -> SWEBenchRow:
+    """The small instance, read."""
+    return SWEBenchRow.read(instance, "the small instance")
