@@ -1,8 +1,9 @@
-"""What CodeRepair costs: loading, resets, turns with and without remembered results, grading.
+"""What CodeRepair costs: loading, resets, turns with and without remembered results, grading, its share of training.
 
 CPU is of this process and all its children. "Beyond the command" is a turn's CPU less that of the same command run
-bare on the same files in the same run, so that a busy machine hurts both alike. `python benchmarks/environments.py
-[--turns 40] [--json]`.
+bare on the same files in the same run, so that a busy machine hurts both alike. The share of a training step is that of
+wall time in which `agentgym-rtmc train` waits for environments, over a few updates of the main job's configuration.
+`python benchmarks/environments.py [--turns 40] [--updates 3] [--json]`; `--updates 0` leaves the training out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import resource
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +25,10 @@ from rich.console import Console
 from rich.table import Table
 
 from agentgym_rtmc.environments.code_repair import grading, players
+from agentgym_rtmc.environments.code_repair.asserts.tests import Mode
 from agentgym_rtmc.environments.code_repair.builtin import load_builtin
 from agentgym_rtmc.environments.code_repair.env import CodeRepairEnv
+from agentgym_rtmc.environments.code_repair.factory import make_task
 from agentgym_rtmc.environments.code_repair.repairs import edit_command
 from agentgym_rtmc.environments.code_repair.workspace import start_snapshot
 from agentgym_rtmc.environments.sandbox import memo
@@ -114,16 +118,52 @@ def episodes(env: CodeRepairEnv, tasks: list[Task], repeats: int) -> tuple[int, 
     return turns, memo.SHARED.hits / max(1, asked)
 
 
+ADD = "def add(a, b):\n    return a + b\n"
+TESTS = "def test_add():\n    assert add(1, 2) == 3\n    assert add(-4, 4) == 0\n"
+
+
+def tested(mode: Mode, number: int) -> tuple[Task, bytes]:
+    """A task graded by assert code, and a right program that was never judged before."""
+    files = {"m.py": ADD.replace("+", "-")}
+    task = make_task("add", files=files, reference=ADD, visible=TESTS, hidden=TESTS, entry=["add"], mode=mode)
+    return task, f"{ADD}n = {number}\n".encode()
+
+
+def training_share(updates: int) -> tuple[Clock, str]:
+    """Wall time of an update, and what of it went where."""
+    with tempfile.TemporaryDirectory() as folder:
+        short = [
+            "policy.warm_start.episodes=200",
+            "evaluation.tasks=4",
+            f"run.folder={folder}",
+            f"loop.updates={updates}",
+        ]
+        config = Path(__file__).parents[1] / "examples" / "code_repair.toml"
+        words = [sys.executable, "-m", "agentgym_rtmc", "train", str(config), *short]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        [metrics] = Path(folder).glob("*/metrics.jsonl")
+        rows = [row["machine"] for row in map(json.loads, metrics.read_text().splitlines())]
+    total = sum(row["update_seconds"] for row in rows)
+    sampling, learning = (sum(row[f"{part}_seconds"] for row in rows) for part in ("sampling", "learner"))
+    waiting = sum(row["rollout_seconds"] for row in rows) - sampling
+    clock = Clock()
+    clock.wall = 1e3 * total / len(rows)
+    shares = {"environments": waiting, "sampling": sampling, "learner": learning}
+    return clock, ", ".join(f"{name} {part / total:.0%}" for name, part in shares.items())
+
+
 def main() -> None:
     """Measure everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=40)
+    parser.add_argument("--updates", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows: list[dict[str, object]] = []
 
     def report(what: str, clock: Clock, note: str = "") -> None:
-        rows.append({"what": what, "wall ms": round(clock.wall, 2), "CPU ms": round(clock.cpu, 2), "note": note})
+        cpu = round(clock.cpu, 2) if clock.cpu else None
+        rows.append({"what": what, "wall ms": round(clock.wall, 2), "CPU ms": cpu, "note": note})
 
     with timed(1) as clock:
         tasks = list(load_builtin().split("train"))
@@ -157,18 +197,27 @@ def main() -> None:
             for task in tasks:
                 grading.judge(task, str(task.private["original"]).encode())
         report(f"grade, {note}", clock)
+    for mode in ("apart", "together"):
+        grading.judge(*tested(mode, -1))  # what is found out once for each task
+        with timed(5) as clock:
+            for number in range(5):
+                grading.judge(*tested(mode, number))
+        report(f"grade, tests and program {mode}", clock, "two assertions")
     with timed(1) as clock:
         turns, share = episodes(env, tasks[:10], 8)
     note = f"{turns} turns, {1e3 * turns / clock.wall:.0f} turns/s on one thread, {share:.0%} known"
     clock.wall, clock.cpu = clock.wall / turns, clock.cpu / turns
     report("demonstrator, groups of 8", clock, note)
+    if options.updates:
+        clock, note = training_share(options.updates)
+        report("training step", clock, note)
 
     if options.json:
         print(json.dumps({"cores": os.cpu_count(), "rows": rows}))
         return
     table = Table(*rows[0])
     for row in rows:
-        table.add_row(*map(str, row.values()))
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
     Console().print(table)
 
 
