@@ -52,11 +52,14 @@ class KernelMemory:
     def __init__(self, pid: int, workdir: str, limit: int) -> None:
         """`pid`: the container's first process as this machine numbers it; `workdir`: its workspace, a memory file
         system; `limit` in bytes. Raises OSError where the kernel does not count."""
-        groups = dict(line.split(":", 2)[1:] for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines())
-        if "memory" in groups:
-            self._group, self._kills_file, self._names = Path("/sys/fs/cgroup/memory", groups["memory"][1:]), *_V1
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        groups = {controllers: path[1:] for _, controllers, path in (line.split(":", 2) for line in lines)}
+        if "memory" in groups:  # version 1
+            self._group = Path("/sys/fs/cgroup/memory", groups["memory"])
+            self._kills_file, self._names = "memory.oom_control", (b"total_rss", b"total_shmem")
         else:
-            self._group, self._kills_file, self._names = Path("/sys/fs/cgroup", groups[""][1:]), *_V2
+            self._group = Path("/sys/fs/cgroup", groups[""])
+            self._kills_file, self._names = "memory.events", (b"anon", b"shmem")
         self._workdir = Path(f"/proc/{pid}/root{workdir}")
         self._limit = limit
         self.begin()
@@ -89,10 +92,6 @@ class KernelMemory:
 
     def close(self) -> None:
         """See `Memory`."""
-
-
-_V1 = ("memory.oom_control", (b"total_rss", b"total_shmem"))
-_V2 = ("memory.events", (b"anon", b"shmem"))
 
 
 class EventMemory:
