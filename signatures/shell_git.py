@@ -86,7 +86,9 @@ def _show(command: str, words: tuple[Word, ...], place: Place) -> Operation | No
         ):
             value = word_text(before[index])
             index += 1
-            options.append(f"-n {value}" if text == "--max-count" else f"{text} {value}")
+            options.append(
+                f"-n {value}" if text == "--max-count" else f"{text}{'=' if text[:2] == '--' else ' '}{value}"
+            )
         elif command in ("log", "show", "reflog") and text[1:].isdigit():
             options.append(f"-n {text[1:]}")
         elif command == "log" and (text.startswith("-n") and text[2:].isdigit()):

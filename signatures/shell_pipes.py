@@ -109,7 +109,7 @@ def _fed(stage: Node, content: str, place: Place, run: StatementReader, piped: b
         fed = replace(stage, redirects=(Redirect("<<", heredoc=Heredoc(content, expand=False)), *stage.redirects))
         return _stage(fed, place, run, piped)
     source = Operation("say", Line(f"printf %s {word_text(text_word(content))}"), reads=True)
-    return _piped(source, _stage(stage, place, run, piped))
+    return _piped(source, _stage(stage, place, run, piped), False)
 
 
 def _ignores_input(stage: Node) -> bool:
@@ -146,7 +146,7 @@ def _through(current: Operation, stage: Node, place: Place, run: StatementReader
     to = streams(stage.redirects) if isinstance(stage, Simple) and not stage.assignments else None
     keeps = to is None or to.out is not None or to.stdin is not None or isinstance(to.err, Word)
     if to is None or keeps or to.odd or to.others or to.crossed or following.paths:
-        return _piped(current, following)
+        return _piped(current, following, False)
     head, inner = _head(stage), following.view
     status = current.line + " | " + following.line
     if inner == View(()) and shows:
@@ -166,7 +166,7 @@ def _through(current: Operation, stage: Node, place: Place, run: StatementReader
         again = _reading(view, current.raw is not None, stage, place, run, last)
         if again is not None:
             return again
-    return _piped(current, following)
+    return _piped(current, following, ends and inner is not None)
 
 
 def _numbered(shown: Operation, current: Operation, following: Operation) -> Operation:
@@ -199,7 +199,8 @@ def _reading(
     return again if path in again.paths and " < " not in again.line.text else None
 
 
-def _piped(current: Operation, following: Operation) -> Operation:
+def _piped(current: Operation, following: Operation, certain: bool) -> Operation:
+    """Both, one behind the other; `certain`: the second cannot fail."""
     # Line numbers do not matter to what only picks lines by their place or counts them.
     by_place = (following.view is not None and current.category != "list") or following.line.text == "wc -l"
     by_place = by_place and current.reads and (current.view is None or len(current.view.paths) < 2)  # or order matters
@@ -211,5 +212,5 @@ def _piped(current: Operation, following: Operation) -> Operation:
         if following.category in ("create", "append", "modify"):
             kept = following
         detail = kept.detail or line.flat()
-        return kept.written(line, detail=detail, reads=reads, certain=False, idle=False, silent=False, parts=())
+        return kept.written(line, detail=detail, reads=reads, certain=certain, idle=False, silent=False, parts=())
     return replace(combine([current, following], line), reads=reads, silent=following.silent)

@@ -263,8 +263,11 @@ def _joined(parts: list[tuple[bool, list[Item]]]) -> list[Item]:
 
 
 def _grouped(items: list[Item]) -> Item:
-    """Make one item of a statement list."""
-    return as_one(_tidy(items, _ends_idly(items), in_order=True))
+    """Make one item of a statement list, ending with the exit status it was given with."""
+    items = _tidy(items, _ends_idly(items), in_order=True)
+    if len(items) > 1:
+        items[-1] = replace(items[-1], operation=with_status(items[-1].operation))
+    return as_one(items)
 
 
 def _ends_well(items: list[Item]) -> bool:

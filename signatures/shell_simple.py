@@ -28,6 +28,9 @@ _BINARIES = {"", "/bin", "/usr/bin", "/usr/local/bin"}
 _READERS = {"cat", "nl", "head", "tail", "sed", "grep", "egrep", "fgrep", "wc", "awk", "less", "more"}
 
 
+_SHOWING = {"cat", "nl", "head", "tail", "less", "more"}
+
+
 def read_simple(node: Simple, place: Place, run: ScriptReader) -> list[Item]:
     """Read a simple command; changes `place` where the command does (cd, variables, `set -e`)."""
     words = tuple(w for word in node.words for w in expand_braces(place.expand(word)))
@@ -167,7 +170,9 @@ def _other(command: Simple, place: Place, piped: bool = False) -> Operation:
         texts = [quote(path if "/" in path else f"./{path}")]
     texts += [argument(word, place) for word in words[1:]]
     fixed = tuple(place.path(w.literal) for w in words[1:] if w.literal and re.fullmatch(r"[\w./-]+\.\w+", w.literal))
-    operation = Operation("execute", Line(" ".join(texts)), fixed, detail=" ".join(texts))
+    text = " ".join(texts)
+    shows = head in _SHOWING  # files that are not named, but chosen by a pattern
+    operation = Operation("view" if shows else "execute", Line(text), fixed, detail=text, reads=shows)
     operation = _with_environment(operation, assignments, place)
     return redirected(operation, redirects, place, piped)
 

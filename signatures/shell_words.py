@@ -185,10 +185,8 @@ def quote_path(word: Word) -> str:
 
 def argument(word: Word, place: Place) -> str:
     """An argument of a program: the root's own path and a leading `./` say nothing."""
-    literal = word.literal
-    if literal is None or not literal.startswith(("./", place.root.rstrip("/") + "/")):
-        return word_text(word)
-    return place.path_text(word)
+    start = word.parts[0].text if word.parts and word.parts[0].kind == "text" else ""
+    return place.path_text(word) if start.startswith(("./", place.root.rstrip("/") + "/")) else word_text(word)
 
 
 def shape(word: Word) -> str:

@@ -1,7 +1,8 @@
 """Canonical keys against what commands really do, in a sandbox on one small repository.
 
-An effect is the file tree afterwards and the repository's lines that were shown; every line of the repository is
-unlike any other, so shown lines are found in the output whatever stands around them. Tests that ran leave a file.
+An effect is the file tree afterwards (and what git knows), and the repository's lines that were shown; every line of
+the repository is unlike any other, so shown lines are found in the output whatever stands around them. Tests and
+programs that ran leave a file or a line.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from agentgym_rtmc.calls.base import Call
 from agentgym_rtmc.errors import SandboxUnavailableError
-from agentgym_rtmc.signatures import canonical_command
+from agentgym_rtmc.signatures import canonical_call, canonical_command
 
 local = pytest.importorskip("agentgym_rtmc.environments.sandbox.local")
 base = pytest.importorskip("agentgym_rtmc.environments.sandbox.base")
@@ -27,7 +29,15 @@ FILES = {
     "pkg/n.py": "".join(f"# <n{n:02}> {WORDS[n % 3]}\n" for n in range(1, 13)),
     "pkg/__init__.py": "",
     "a b.txt": "<s01> one\n<s02> two\n",
-    "env.py": "import os\nopen('env-' + os.environ['A'], 'w').close()\n",
+    "nonl.txt": "<s03> first\n<s04> last",
+    ".hid.py": "# <s05> alpha hidden\n",
+    "d.e/in.py": "# <s06> alpha\n# <s07> beta\n",
+    "list.txt": "m.py\npkg/n.py\n",
+    "env.py": "import os\nopen('env-' + os.environ.get('A', 'none'), 'w').close()\n",
+    "args.py": "import os, sys\n\nprint('<z01> ran', sys.argv[1:])\nwith open('args.log', 'a') as log:\n"
+    "    log.write(repr((sys.argv, os.environ.get('A'), os.getcwd())) + '\\n')\n",
+    "fail.py": "import sys\n\nprint('<z02> out')\nprint('<z03> err', file=sys.stderr)\nsys.exit(3)\n",
+    "run.sh": "echo ran >> sh.log\necho '<z04>' sh $1\n",
     "t.py": "import unittest\n\n\nclass Case(unittest.TestCase):\n"
     "    def test_one(self):\n        open('ran-one', 'w').close()\n\n"
     "    def test_two(self):\n        open('ran-two', 'w').close()\n\n\n"
@@ -36,44 +46,66 @@ FILES = {
 }
 
 
+def plain(text: str) -> str:
+    return text.replace("⏎", "\n").replace("⇥", "\t")
+
+
 def blocks(name: str) -> list[list[str]]:
     text = (HERE / name).read_text(encoding="utf-8").partition("\n\n")[2]
-    return [[line.replace("⏎", "\n") for line in block.splitlines()] for block in text.strip().split("\n\n")]
+    return [[plain(line) for line in block.splitlines()] for block in text.strip().split("\n\n")]
 
 
 SAME = blocks("real_effects.txt")
 DIFFERENT = blocks("real_differences.txt")
-
+SCRIPTS = [line for block in blocks("real_scripts.txt") for line in block]
+SOME_SCRIPTS = SCRIPTS[::6]
 
 DRIVER = r"""
-import json, os, shutil, subprocess, sys
-files, commands = json.load(open(".git/task.json"))
+import json, os, subprocess
+
+commands = json.load(open("/testbed/task.json"))
+git = "status --porcelain -b", "stash list", "log --oneline", "branch", "tag"
+os.environ.update(GIT_AUTHOR_DATE="2020-01-01T00:00:00Z", GIT_COMMITTER_DATE="2020-01-01T00:00:00Z")
+subprocess.run("rm -f /testbed/task.json /testbed/results.json; cp -a /testbed /tmp/.pristine", shell=True, check=True)
+
+
+def restore():
+    again = "rm -rf /testbed/* /testbed/.[!.]* /tmp/*; cp -a /tmp/.pristine/. /testbed/"
+    subprocess.run(again, shell=True, check=True)
+
+
+def content(path):
+    if os.path.islink(path):
+        return os.readlink(path)
+    with open(path, errors="replace") as file:
+        return f"{os.access(path, os.X_OK)} {file.read()}"
+
+
 results = {}
 for command in commands:
-    for name in os.listdir("."):
-        if name != ".git":
-            shutil.rmtree(name) if os.path.isdir(name) else os.remove(name)
-    for path, text in files.items():
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        open(path, "w").write(text)
-    done = subprocess.run(["bash", "-c", command], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    restore()
+    done = subprocess.run(["bash", "-c", command], cwd="/testbed", stdin=subprocess.DEVNULL, capture_output=True)
     tree = {}
-    for folder, names, inside in os.walk("."):
-        names[:] = [n for n in names if n not in (".git", "__pycache__")]
-        tree.update({os.path.join(folder, n): "/" for n in names})
-        tree.update({os.path.join(folder, n): open(os.path.join(folder, n), errors="replace").read() for n in inside})
-    results[command] = [tree, done.stdout.decode(errors="replace")]
-json.dump(results, open(".git/results.json", "w"))
+    for top in ("/testbed", "/tmp"):
+        for folder, names, inside in os.walk(top):
+            names[:] = [n for n in names if n not in (".git", "__pycache__", ".pristine")]
+            tree.update({os.path.join(folder, n): "/" for n in names})
+            tree.update({path: content(path) for path in (os.path.join(folder, n) for n in inside)})
+    said = [subprocess.run(["git", *words.split()], cwd="/testbed", capture_output=True, text=True) for words in git]
+    tree[".git"] = "".join(one.stdout for one in said)
+    results[command] = [tree, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")]
+restore()
+json.dump(results, open("/testbed/results.json", "w"))
 """
+SETUP = (
+    "git init -q -b main . && git config user.name a && git config user.email a@b && git add -A && git commit -qm start"
+)
 
 
-@pytest.fixture(scope="module")
-def effects():
-    """The effect of every command, each run on the repository made anew in one sandbox."""
-    commands = {command for block in SAME + DIFFERENT for command in block}
-    commands |= {canonical_command(command) for command in commands}
-    spec = base.SandboxSpec(workdir="/testbed", timeout=300.0, cpu_seconds=120)
+def run_for_real(commands):
+    """The effect of every command and of its canonical text, each run on the repository made anew in one sandbox."""
+    commands = sorted({*commands, *map(canonical_command, commands)})
+    spec = base.SandboxSpec(workdir="/testbed", timeout=600.0, cpu_seconds=600)
     try:
         sandbox = local.LocalSandbox(spec)
     except SandboxUnavailableError as error:
@@ -81,24 +113,33 @@ def effects():
     with sandbox:
         for path, text in FILES.items():
             sandbox.write(path, text.encode())
-        setup = "git init -q . && git add -A && git -c user.name=a -c user.email=a@b commit -q -m start"
-        made = sandbox.exec(["bash", "-c", setup])
+        made = sandbox.exec(["bash", "-c", SETUP])
         assert made.code == 0, made
-        sandbox.write(".git/task.json", json.dumps([FILES, sorted(commands)]).encode())
-        done = sandbox.exec(["python3", "-c", DRIVER])
-        assert done.code == 0, done
-        results = json.loads(sandbox.read(".git/results.json"))
-    return {command: effect(command, tree, output) for command, (tree, output) in results.items()}
+        results = {}
+        for start in range(0, len(commands), 100):
+            sandbox.write("task.json", json.dumps(commands[start : start + 100]).encode())
+            done = sandbox.exec(["python3", "-c", DRIVER])
+            assert done.code == 0, done
+            results |= json.loads(sandbox.read("results.json"))
+    return {command: effect(command, *result) for command, result in results.items()}
 
 
-def effect(command: str, tree: dict[str, str], output: str) -> tuple[dict[str, str], frozenset[str]]:
-    """The tree without durations, and the lines shown: of the repository's files, else names, else counts."""
-    tree = {path: re.sub(r"in [0-9.]+s", "in 0s", text) for path, text in tree.items()}
-    shown = frozenset(line.strip() for line in re.findall(r"<[mns]\d\d>.*", output))
+ERROR = re.compile(r"^.*(?:No such file|cannot|can't|not set|too many|expected|operand|not found).*$", re.MULTILINE)
+
+
+def effect(command, tree, output, errors):
+    """The tree without durations and wordings of errors; lines shown of the repository, else names or counts."""
+    tree = {path: ERROR.sub("error", re.sub(r"in [0-9.]+s", "in 0s", text)) for path, text in tree.items()}
+    shown = frozenset(line.strip() for line in re.findall(r"<[mnsz]\d\d>.*", output + errors))
     counts = re.findall(r"^\s*(\d+)(?: \S+)?\s*$", output, re.MULTILINE)
     # A name that the command itself gives (rm -v) is no news.
     names = [name for name in re.findall(r"(?:^|[/\s])([\w.]+\.(?:py|txt|patch))\b", output) if name not in command]
     return tree, shown or frozenset(counts or names)
+
+
+@pytest.fixture(scope="module")
+def effects():
+    return run_for_real({command for block in SAME + DIFFERENT for command in block} | set(SOME_SCRIPTS))
 
 
 def test_there_are_enough_pairs():
@@ -117,3 +158,29 @@ def test_one_key_means_one_effect(effects, spellings):
 def test_different_effects_have_different_keys(effects, left, right):
     assert effects[left] != effects[right]
     assert canonical_command(left) != canonical_command(right)
+
+
+@pytest.mark.parametrize("script", SOME_SCRIPTS)
+def test_the_canonical_text_does_the_same(effects, script):
+    assert effects[canonical_command(script)] == effects[script]
+
+
+@pytest.mark.full
+def test_every_canonical_text_does_the_same():
+    effects = run_for_real(SCRIPTS)
+    assert [script for script in SCRIPTS if effects[canonical_command(script)] != effects[script]] == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "after"),
+    [
+        ("delete_lines", {"from_line": 2, "to_line": "3"}, "1\n4\n"),
+        ("replace_in_file", {"from_line": 2, "to_line": 2, "content": "  a\\n b\n\tc'\n"}, "1\n  a\\n b\n\tc'\n3\n4\n"),
+        ("replace_in_file", {"from_line": 1, "to_line": 4, "content": "one"}, "one\n"),
+        ("replace_in_file", {"from_line": 3, "to_line": 4, "content": ""}, "1\n2\n"),
+    ],
+)
+def test_line_edits_of_tools_do_what_their_shell_twins_do(tool, arguments, after):
+    call = Call(name=tool, arguments={"file_path": "four.txt", **arguments})
+    effects = run_for_real([f"printf '1\\n2\\n3\\n4\\n' > four.txt; {canonical_call(call)}"])
+    assert all(tree["/testbed/four.txt"] == f"False {after}" for tree, _ in effects.values())
