@@ -198,11 +198,8 @@ class Commands:
     def _exec(self, words: list[str], sinks: Sequence[Sink], stdin: bytes | None) -> Iterator[_Running]:
         engine = self._container.engine
         with engine.failures("run a command"):
-            exec_id = str(
-                engine.quick.exec_create(self._container.id, words, stdin=stdin is not None, user=AGENT, workdir="/")[
-                    "Id"
-                ]
-            )
+            given = {"stdin": stdin is not None, "user": AGENT, "workdir": "/"}
+            exec_id = str(engine.quick.exec_create(self._container.id, words, **given)["Id"])
             connection = engine.open()
             self._begun = True
             early = engine.take_over(connection, f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
@@ -250,6 +247,7 @@ class _Running:
         try:
             self._sinks[-1 if kind == STDERR else 0].feed(data)
         except OSError as error:
+            self._sinks = [Bytes(0)]  # what still comes while the command is killed
             raise SandboxError(f"cannot keep a command's output: {error}; free some space") from error
 
     @property

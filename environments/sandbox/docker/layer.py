@@ -15,6 +15,7 @@ from agentgym_rtmc.environments.sandbox.watch import Limit
 from agentgym_rtmc.errors import ImageMissingError, SandboxError
 
 _LEAST_PAUSE = 0.25
+_TOO_FAR = 4
 
 _lock = threading.Lock()
 _discarded: list[tuple[Engine, str]] = []
@@ -38,9 +39,10 @@ class LayerMeter:
         """Bytes written when it was last measured."""
 
     def begin(self) -> LayerMeter:
-        """For a command that is about to start. Raises TreeRefusedError past twice the limit."""
-        if self.used > 2 * self._limit:
-            raise tree.TreeRefusedError("the container holds more than twice its disk limit")
+        """For a command that is about to start. Raises TreeRefusedError far past the limit, as each command that is
+        killed for it may add to that."""
+        if self.used > _TOO_FAR * self._limit:
+            raise tree.TreeRefusedError(f"the container holds more than {_TOO_FAR} times its disk limit")
         self._next = time.monotonic() + _LEAST_PAUSE
         # One that is past its limit already must still be usable, to delete files in it.
         self._allowed = max(self._limit, self.used)
@@ -57,7 +59,7 @@ class LayerMeter:
         started = time.monotonic()
         self.used = self._measure() - self._ours
         now = time.monotonic()
-        self._next = now + max(_LEAST_PAUSE, 10 * (now - started))
+        self._next = now + max(_LEAST_PAUSE, 4 * (now - started))
         return "disk" if self.used > self._allowed else None
 
     def _measure(self) -> int:

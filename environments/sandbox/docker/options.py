@@ -62,7 +62,7 @@ def create_arguments(
     tmpfs = {
         # What an image declares as a volume would be a folder of the engine's machine without a limit.
         **{place: f"size={spec.disk_bytes},mode=0755,{safe}" for place in image.volumes if place != spec.workdir},
-        scripts.FOLDER: f"size={8 * MIB},mode=0755,{safe}",
+        scripts.FOLDER: f"size={32 * MIB},mode=0755,{safe}",
         "/tmp": f"size={spec.disk_bytes},mode=1777,{safe}",
     }
     mounts, to_open = [], list[str]()

@@ -15,7 +15,9 @@ from agentgym_rtmc.environments.sandbox.watch import Limit
 
 NEEDED = ("sh", "cat", "chmod", "cp", "nice", "rm", "timeout")
 FOLDER = "/.sandbox"
-_SHELL = f"{FOLDER}/sh"
+_SHELL, _NICE = f"{FOLDER}/sh", f"{FOLDER}/nice"
+_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where our scripts look for programs: that of the commands may name folders of the agent's."""
 ALWAYS_THERE = 4
 """Processes in a container while our shell is the only one of the agent's user: init, timeout, cat, and that shell."""
 STARTED = b"\x01"
@@ -24,10 +26,11 @@ READY = b"ready\n"
 """What the first process says when commands can come."""
 
 MAIN = f"""
+{_PATH}
 for program in {" ".join(NEEDED)}; do
   command -v $program >/dev/null || {{ echo "it has no $program" >&2; exit 127; }}
 done
-cp /bin/sh {_SHELL} && chmod 0111 {_SHELL} || exit
+cp /bin/sh {_SHELL} && chmod 0111 {_SHELL} && cp "$(command -v nice)" {_NICE} || exit
 [ -z "$2" ] || chmod 1777 "$2" || exit
 echo ready
 exec timeout -s KILL "$1" cat >/dev/null 2>&1
@@ -39,6 +42,7 @@ everybody write in `$2`, where that is given."""
 # busy for a moment still. Folders that the agent closed to itself have to be opened before they can be removed.
 _CLEAN = f"""
 kill -9 -1
+{_PATH}
 i=0
 while set -- /proc/[0-9]*; [ $# -gt {ALWAYS_THERE} ] && [ $i -lt 20000 ]; do i=$((i+1)); done
 left() {{
@@ -52,11 +56,14 @@ if left; then
   if left; then chmod -R u+rwX /tmp /dev/shm; rm -rf /tmp /dev/shm; fi
 fi
 """
-_BEGIN = r"""
+_BEGIN = rf"""
 printf '\001'
 w=$1
 shift
-cd "$w" || { chmod u+rwx "$w"; cd "$w"; }
+p=$PATH
+{_PATH}
+cd "$w" || {{ chmod u+rwx "$w" || mkdir -p "$w"; cd "$w"; }}
+PATH=$p
 """
 # The shell's own descriptor 2 is closed and 9 is the command's: shells like to remark on how a command died.
 _RUN = '(exec "$@") 2>&9 9>&-\nc=$?'
@@ -87,6 +94,7 @@ NOT_FOUND, CROSSED, CLOSED, FOLDER_THERE, NOT_PLAIN, NO_ROOM = 40, 41, 42, 43, 4
 
 # Nothing of the agent's runs meanwhile, so what was looked at cannot be exchanged.
 _DESCEND = f"""
+{_PATH}
 p=$1
 while :; do
   case $p in
@@ -120,8 +128,8 @@ rm -f "$t"
 exit {NO_ROOM}
 """
 """Makes the file `$1` with mode `$2` of the `$3` bytes on standard input; a link at its place is replaced."""
-PACK = "exec tar -cf - ."
-UNPACK = "exec tar -xpf -"
+PACK = f"{_PATH}\nexec tar -cf - ."
+UNPACK = f"{_PATH}\nexec tar -xpf -"
 
 
 def shell_words(script: str, *words: bytes) -> list[str]:
@@ -139,7 +147,7 @@ def shell_words(script: str, *words: bytes) -> list[str]:
 
 
 # When the agent's processes take all the time there is, those that are to kill them still get theirs.
-_START = ("nice", "-n", "19", _SHELL, "-c")
+_START = (_NICE, "-n", "19", _SHELL, "-c")
 SWEEP_WORDS = [_SHELL, "-c", SWEEP, "sh"]
 
 

@@ -175,6 +175,19 @@ def test_the_shell_around_commands_can_be_killed_but_not_changed(image: str) -> 
         assert sandbox.exec(["python", "-c", left]).stdout == "['cat', 'docker-init', 'python', 'sh', 'timeout']\n"
 
 
+def test_programs_of_the_agent_s_own_are_not_taken_for_ours(image: str) -> None:
+    path = "/workspace/bin:/usr/local/bin:/usr/bin:/bin"
+    with DockerSandbox(spec_of(image, env={"PATH": path}), how="copy") as sandbox:
+        for name in ("nice", "sh", "rm", "cat", "stat", "chmod", "tar", "wc", "mkdir", "mv"):
+            sandbox.write(f"bin/{name}", b"#!/bin/dash\necho fake; sleep 60 & exit 7\n", 0o755)
+        assert sandbox.exec(["rm", "x"]).stdout == "fake\n"
+        assert sandbox.exec(["/bin/dash", "-c", "echo x > /tmp/f; echo ran"]).stdout == "ran\n"
+        assert sandbox.exec(["ls", "/tmp"]).stdout == ""
+        assert sandbox.read("bin/rm").startswith(b"#!/bin/dash")
+        with sandbox.fork() as child:
+            assert child.exec(["ls"]).stdout == "bin\n"
+
+
 def test_nothing_but_files_passes_to_the_next_command(image: str, how: How) -> None:
     with DockerSandbox(spec_of(image, how), how=how) as sandbox:
         leave = (
@@ -210,7 +223,7 @@ def test_bytes_that_are_no_text_reach_the_command(image: str) -> None:
 def test_a_writable_root_is_watched(image: str) -> None:
     with DockerSandbox(spec_of(image, "commit", disk_bytes=8 * MIB)) as sandbox:
         assert sandbox.exec(["sh", "-c", "echo x > /var/tmp/f && cat /var/tmp/f"]).stdout == "x\n"
-        fill = "cd /var/tmp; i=0; while :; do i=$((i+1)); head -c 1000000 /dev/zero > f$i; sleep 0.01; done"
+        fill = "cd /var/tmp; i=0; while :; do i=$((i+1)); head -c 500000 /dev/zero > f$i; sleep 0.05; done"
         result = sandbox.exec(["sh", "-c", fill], timeout=20)
         assert (result.out_of_disk, result.code, result.timed_out) == (True, 137, False), result
         with sandbox.fork() as child:  # what was written before counts for it, too
