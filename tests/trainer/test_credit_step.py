@@ -33,11 +33,10 @@ VALID = [episode("a", "xy", 1.0), episode("b", "xz", 0.0), episode("c", "wz", 0.
 DEAD = [episode("e", "xy", 0.0, valid=False, error="machine"), episode("f", "", 0.0, valid=False, error="machine")]
 
 
-def credit(members: list[Episode], estimator: str) -> CreditedBatch:
+def credit(members: list[Episode], estimator: str, signature: str = "observation", **more: Any) -> CreditedBatch:
     group = EpisodeGroup(id="g", episodes=tuple(members))
-    return assign_credit(
-        [group], make_signature("observation"), CreditConfig(estimator=estimator), None, mask_length=True
-    )
+    keys = make_signature(signature, **more)
+    return assign_credit([group], keys, CreditConfig(estimator=estimator), None, mask_length=True)
 
 
 @pytest.mark.parametrize("estimator", ["rtmc", "grpo", "gigpo", "rloo"])
@@ -53,6 +52,14 @@ def test_a_group_without_variance_is_counted_and_teaches_nothing() -> None:
     batch = credit([VALID[0], VALID[3], *DEAD], "rtmc")
     assert batch.rows == [] and batch.counts.rows_zero_advantage == 2
     assert batch.figures["groups_zero_variance"] == 1
+
+
+def test_an_estimator_that_backs_off_gets_all_levels_of_a_chain() -> None:
+    def by_levels(*levels: str) -> list[list[float]]:
+        return [row.advantages.tolist() for row in credit(VALID, "backoff", "chain", levels=levels).rows]
+
+    assert by_levels("commands", "observation") != by_levels("commands")
+    assert by_levels("commands") == [row.advantages.tolist() for row in credit(VALID, "backoff", "commands").rows]
 
 
 def test_credit_stands_on_the_sampled_tokens() -> None:

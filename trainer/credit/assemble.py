@@ -296,10 +296,12 @@ def from_groups(
 ) -> RolloutTree:
     """See `RolloutTree.from_groups`."""
     from agentgym_rtmc.signatures.base import episode_keys
+    from agentgym_rtmc.signatures.compose import levels_of
 
     check_group_names(groups)
     episodes: list[Episode] = [episode for group in groups for episode in group.episodes]
-    keys = [episode_keys(signature, episode) for episode in episodes]
+    finest, *others = levels_of(signature)
+    keys = [episode_keys(finest, episode) for episode in episodes]
     with_ids = all(turn.token_ids is not None for episode in episodes for turn in episode.turns)
     return from_keys(
         states=[k.states for k in keys],
@@ -307,7 +309,7 @@ def from_groups(
         rewards=[[turn.reward for turn in episode.turns] for episode in episodes],
         valid=[episode.valid and bool(episode.turns) for episode in episodes],
         groups=[group.id for group in groups for _ in group.episodes],
-        coarser=[[episode_keys(level, episode).states for episode in episodes] for level in coarser],
+        coarser=[[episode_keys(level, episode).states for episode in episodes] for level in (*others, *coarser)],
         observations=[
             [episode.opening.observation, *(turn.observation for turn in episode.turns)][: len(episode.turns)]
             for episode in episodes

@@ -131,6 +131,7 @@ class RolloutTree:
     ) -> RolloutTree:
         """Merge our own episodes, keyed by a signature (and coarser ones); episodes lie in the order of the groups.
 
+        A `chain` of signatures brings its coarser levels along.
         An episode without turns made no decision and counts as invalid. Observations and token counts come along.
         """
         from agentgym_rtmc.trainer.credit import assemble

@@ -8,6 +8,7 @@ import pytest
 from agentgym_rtmc.episodes import Episode, EpisodeGroup, Opening, Turn
 from agentgym_rtmc.errors import CreditError
 from agentgym_rtmc.signatures.base import FunctionSignature
+from agentgym_rtmc.signatures.compose import Chain
 from agentgym_rtmc.tasks import Task
 from agentgym_rtmc.trainer.credit import RolloutTree, estimate
 
@@ -49,6 +50,16 @@ def test_keys_rewards_observations_and_counts():
     assert [tree.names.of(tree.names.observations, step) for step in (0, 1, 2)] == ["begin", "saw x", "begin"]
     assert [len(row) for row in estimate("backoff", tree)] == [2, 2, 1, 2, 0]
     assert RolloutTree.from_groups(groups(tokens=False), FINE).token_counts is None
+
+
+def test_a_chain_of_signatures_brings_its_coarser_levels():
+    def state_parents(tree):
+        return [level.states.ids.tolist() for level in tree.levels]
+
+    chain = Chain([FINE, COARSE])
+    tree = RolloutTree.from_groups(groups(), chain)
+    assert state_parents(tree) == state_parents(RolloutTree.from_groups(groups(), FINE, [COARSE]))
+    assert len(RolloutTree.from_groups(groups(), chain, [COARSE]).levels) == 3
 
 
 def test_an_episode_without_turns_counts_as_invalid():
