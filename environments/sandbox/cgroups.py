@@ -206,6 +206,7 @@ class Cgroup:
         home = _home()
         group = f"{_PREFIX}{owner.me()}.{next(_numbers)}"
         self._folders: dict[str, Path] = {}
+        self._events = -1
         _open.add(self)
         try:
             for controller, parent in home.folders.items():
@@ -214,6 +215,9 @@ class Cgroup:
                 for name, value in _limits(spec, beside, controller, home.versions[controller]):
                     if value is not None and (folder / name).exists():
                         _write(folder / name, value)
+            if "memory" in self._folders:
+                name = "memory.events" if home.versions["memory"] == 2 else "memory.oom_control"
+                self._events = os.open(self._folders["memory"] / name, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             self.close()
             raise SandboxError(f"cannot make a control group: {error}; see `agentgym-rtmc doctor`") from error
@@ -246,13 +250,10 @@ class Cgroup:
 
     def oom_kills(self) -> int:
         """Processes killed so far because the group was out of memory."""
-        if "memory" not in self._folders:
+        if self._events < 0:
             return 0
-        for name in ("memory.events", "memory.oom_control"):
-            with contextlib.suppress(FileNotFoundError):
-                found = re.search(r"^oom_kill (\d+)$", (self._folders["memory"] / name).read_text(), re.MULTILINE)
-                return int(found[1]) if found else 0
-        return 0
+        found = re.search(rb"^oom_kill (\d+)$", os.pread(self._events, 4096, 0), re.MULTILINE)
+        return int(found[1]) if found else 0
 
     def kill(self) -> bool:
         """Kill everything in the groups; return whether there are groups at all, which know of every process."""
@@ -262,6 +263,9 @@ class Cgroup:
 
     def close(self) -> None:
         """Kill what is in the groups and remove them."""
+        if self._events >= 0:
+            os.close(self._events)
+            self._events = -1
         for folder in self._places():
             _remove(folder)
         self._folders.clear()

@@ -140,7 +140,7 @@ class LocalSandbox:
         """Make a workspace. `backend` overrides the choice that `spec.isolation` makes.
 
         `make_workspace` makes it at an empty folder. `brief`: most commands take a few milliseconds only, so they get
-        into a control group no sooner than the watchdog first looks; they have its limits alone until then.
+        into a control group only when they have run for `watch.LATE`; until then the watchdog's limits hold alone.
 
         Raises SandboxUnavailableError where this machine cannot isolate, ConfigError for an impossible spec.
         """

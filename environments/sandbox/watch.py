@@ -25,6 +25,8 @@ from agentgym_rtmc.environments.sandbox.cgroups import Cgroup
 
 FIRST_LOOK = 0.03
 """Seconds after a command's start at which it is first measured."""
+LATE = 0.2
+"""Seconds after which a command that was not put into its control group at once is taken in."""
 MAX_DEPTH = 64
 """Deepest nesting of folders a workspace may have."""
 Limit = Literal["memory", "processes", "disk", "files", "full-disk", "full-files"]
@@ -199,7 +201,7 @@ class Watchdog:
         self.disk = disk
         self._scratch = scratch
         self._group = group
-        self._late = late
+        self._to_adopt = time.monotonic() + LATE if late else float("inf")
         self._killed_before = group.oom_kills() if group is not None else 0
         self.next_look = time.monotonic() + FIRST_LOOK
         """`time.monotonic()` at which `look` wants to be called again."""
@@ -208,7 +210,7 @@ class Watchdog:
         """Measure everything below process `pid` and the workspace; return the first limit passed."""
         started = time.monotonic()
         try:
-            if self._late and self._group is not None:
+            if self._group is not None and started >= self._to_adopt:
                 self._group.adopt(lambda: [pid, *descendants(pid)])
             return self.killed() or self._processes(pid) or self.disk.look()
         finally:
