@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import io
+import os
+import pickle
+import shutil
 import tarfile
+import tempfile
 import time
+import traceback
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import docker
 import pytest
 
+from agentgym_rtmc.environments.sandbox import folders
 from agentgym_rtmc.environments.sandbox.base import MIB, ExecResult, SandboxSpec, WorkspacePathError
 from agentgym_rtmc.environments.sandbox.docker import archive
 from agentgym_rtmc.environments.sandbox.docker.engine import connect
@@ -337,3 +343,62 @@ def test_files_that_cannot_be_copied_refuse_the_fork(image: str) -> None:
         with pytest.raises(WorkspacePathError, match="cannot be copied"):
             sandbox.fork()
         assert sandbox.exec(["echo", "usable"]).stdout == "usable\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests already run as an ordinary user")
+def test_works_for_an_ordinary_user_who_may_use_the_engine(engine_folder: Path, image: str, filled: str) -> None:
+    """Such a user cannot mount, so files are copied, and the kernel's counts may be closed to them."""
+    with DockerSandbox(spec_of(image)) as sandbox:  # everything that is needed is imported now, as long as it may be
+        sandbox.exec(["true"])
+    place = Path(tempfile.mkdtemp(prefix="ordinary-", dir="/var/tmp"))
+    sock = engine_folder / "docker.sock"
+    folder_mode, sock_mode = engine_folder.stat().st_mode, sock.stat().st_mode
+    try:
+        place.chmod(0o777)
+        engine_folder.chmod(0o711)
+        sock.chmod(0o666)
+        answer = in_a_child(lambda: as_ordinary_user(place, filled))
+    finally:
+        sock.chmod(sock_mode & 0o777)
+        engine_folder.chmod(folder_mode & 0o777)
+        shutil.rmtree(place)
+    assert answer == ("copy", "x = 1\n65534\n", True, "x = 2\n", True, []), answer
+
+
+def as_ordinary_user(place: Path, image: str) -> object:
+    """Become nobody for good and use a container."""
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    os.environ |= {"XDG_CACHE_HOME": str(place / "cache"), "HOME": str(place)}
+    tempfile.tempdir = str(place)
+    with DockerSandbox(spec_of(image, workdir="/testbed", memory_bytes=64 * MIB)) as sandbox:
+        first = sandbox.exec(["sh", "-c", "cat a.py; id -u"]).stdout
+        late = sandbox.exec(["sleep", "60"], timeout=0.3).timed_out
+        sandbox.write("a.py", b"x = 2\n")
+        with sandbox.fork() as child:
+            second = child.exec(["cat", "a.py"]).stdout
+        large = sandbox.exec(["python", "-c", "x = b'x' * 500_000_000"], timeout=20).out_of_memory
+        how = sandbox.how
+    left = [path.name for path in folders.run_folder().iterdir() if path.name != "lock"]
+    return how, first, late, second, large, left
+
+
+def in_a_child(work: Callable[[], object]) -> object:
+    """Run `work` in a forked child and return its result."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        try:
+            answer: object = work()
+        except BaseException:  # noqa: BLE001 - the child must end here, whatever happens
+            answer = traceback.format_exc()
+        with os.fdopen(write, "wb") as pipe:
+            pickle.dump(answer, pipe)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        result: object = pickle.load(pipe)
+    os.waitpid(pid, 0)
+    return result
