@@ -28,8 +28,9 @@ from agentgym_rtmc.environments.code_repair.asserts.objects import Packer, Unsen
 MAX_CALLS = 5_000
 
 
-class NoAnswerError(Exception):
-    """The program gave no plain answer to a call."""
+class NoAnswerError(BaseException):
+    """The program gave no plain answer to a call, or could not be asked. Not for tests to catch with the program's own
+    exceptions."""
 
 
 class RaisedError(Exception):
@@ -51,7 +52,10 @@ class Session:
 
         def call(*arguments: Any, **named: Any) -> Any:
             packer = Packer(self._names)
-            message = packer.pack([*arguments, *named.values()])
+            try:
+                message = packer.pack([*arguments, *named.values()])
+            except UnsendableError as error:
+                raise NoAnswerError(f"{name} cannot be called from another process: {error}") from error
             asked = {"name": name, "named": list(named), **message}
             if len(self.calls) >= MAX_CALLS:
                 raise NoAnswerError("too many calls")
@@ -60,7 +64,11 @@ class Session:
             if self.complete and number < len(self._answered) and self._answered[number][0] == asked:
                 return self._answer(self._answered[number][1], packer.objects)
             self.complete = False
-            return reference(*arguments, **named)
+            chance = random.getstate()  # the reference must not move what the tests draw next
+            try:
+                return reference(*arguments, **named)
+            finally:
+                random.setstate(chance)
 
         call.__name__ = call.__qualname__ = name
         return call
@@ -68,8 +76,8 @@ class Session:
     def _answer(self, answer: Any, known: list[Any]) -> Any:
         if isinstance(answer, dict) and "e" in answer:
             kind = getattr(builtins, str(answer["e"]), None)
-            if isinstance(kind, type) and issubclass(kind, Exception):
-                raise kind("raised by the program")
+            if isinstance(kind, type) and issubclass(kind, Exception) and kind is not ExceptionGroup:
+                raise kind.__new__(kind, "raised by the program")  # some want more arguments, and need none
             raise RaisedError(str(answer["e"])[:80])
         try:
             values, _ = unpack(answer, self._classes, known)

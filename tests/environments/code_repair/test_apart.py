@@ -103,6 +103,37 @@ def test_caught():
     assert verdict(reference, hidden, ["f"], reference.replace("ValueError", "StopIteration")) == Verdict(1, 3)
 
 
+@pytest.mark.parametrize("name", ["UnicodeDecodeError", "OSError", "StopIteration", "RecursionError", "ExceptionGroup"])
+def test_exceptions_of_every_kind_arrive(verdict, name):
+    arguments = {"UnicodeDecodeError": "'utf-8', b'x', 0, 1, 'why'", "ExceptionGroup": "'why', [ValueError()]"}
+    reference = f"def f():\n    raise {name}({arguments.get(name, '')})\n"
+    wanted = "Exception" if name == "ExceptionGroup" else name
+    hidden = f"import pytest\ndef test_f():\n    with pytest.raises({wanted}):\n        f()\n"
+    assert verdict(reference, hidden, ["f"]).solved
+
+
+@pytest.mark.parametrize("program", ["import os\ndef f(n):\n    os._exit(0)\n", "def f(n):\n    return object()\n"])
+def test_no_answer_is_not_taken_for_an_exception(verdict, program):
+    reference = "def f(n):\n    raise ValueError\n"
+    hidden = "def test_f():\n    try:\n        f(1)\n    except Exception:\n        return\n    assert False\n"
+    assert verdict(reference, hidden, ["f"]).solved
+    assert verdict(reference, hidden, ["f"], program) == Verdict(1, 2)
+
+
+def test_programs_may_use_chance(verdict):
+    reference = "import random\n\ndef f(xs):\n    random.shuffle(xs)\n    return sorted(xs)\n"
+    hidden = """
+import random
+def test_f():
+    for _ in range(30):
+        xs = [random.randint(0, 9) for _ in range(5)]
+        assert f(list(xs)) == sorted(xs)
+"""
+    assert verdict(reference, hidden, ["f"]).solved
+    assert verdict(reference, hidden, ["f"], "def f(xs):\n    return sorted(xs)\n").solved
+    assert not verdict(reference, hidden, ["f"], "def f(xs):\n    return sorted(set(xs))\n").solved
+
+
 def test_answers_may_lead_to_other_calls(verdict):
     """One call is made of another's answer; a program with a form of its own is asked again."""
     reference = "def pack(t):\n    return t[::-1]\n\ndef unpack(t):\n    return t[::-1]\n"
