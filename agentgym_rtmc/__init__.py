@@ -22,6 +22,39 @@ register_env(
     default_signature="operations",
 )
 
+register_env(
+    "agentgym_rtmc/SWEBenchLite-v0",
+    "agentgym_rtmc.environments.swebench.env:SWEBenchEnv",
+    summary="resolve issues of SWE-bench Lite (300), graded by the official harness",
+    task_sets={
+        "lite": "agentgym_rtmc.environments.swebench.splits:load_lite",
+    },
+    reference="agentgym_rtmc.environments.swebench.players:reference",
+    kwargs={"env_id": "agentgym_rtmc/SWEBenchLite-v0"},
+)
+register_env(
+    "agentgym_rtmc/SWEBenchVerified-v0",
+    "agentgym_rtmc.environments.swebench.env:SWEBenchEnv",
+    summary="resolve issues of SWE-bench Verified (500), graded by the official harness",
+    task_sets={
+        "verified": "agentgym_rtmc.environments.swebench.splits:load_verified",
+    },
+    reference="agentgym_rtmc.environments.swebench.players:reference",
+    kwargs={"env_id": "agentgym_rtmc/SWEBenchVerified-v0"},
+)
+register_env(
+    "agentgym_rtmc/SWEBench-v0",
+    "agentgym_rtmc.environments.swebench.env:SWEBenchEnv",
+    summary="resolve issues of any dataset in SWE-bench's form (task_options.source)",
+    task_sets={
+        "dataset": "agentgym_rtmc.environments.swebench.splits:load_dataset",
+        "lite": "agentgym_rtmc.environments.swebench.splits:load_lite",
+        "verified": "agentgym_rtmc.environments.swebench.splits:load_verified",
+    },
+    reference="agentgym_rtmc.environments.swebench.players:reference",
+    kwargs={"env_id": "agentgym_rtmc/SWEBench-v0"},
+)
+
 __version__ = "0.1.0"
 __all__ = [
     "Call",

@@ -42,6 +42,17 @@ class RepositoryTools:
         self.last: ExecResult | None = None
         self.toolbox = Toolbox([Tool(self.bash), Tool(self.editor), Tool(self.submit)])
 
+    @classmethod
+    def describe(cls) -> str:
+        """Describe the tools to a model whose chat template does not."""
+        bare = cls.__new__(cls)  # their signatures are enough, and there is no sandbox yet
+        return Toolbox([Tool(bare.bash), Tool(bare.editor), Tool(bare.submit)]).instructions()
+
+    def take_last(self) -> ExecResult | None:
+        """What the last command left, once."""
+        last, self.last = self.last, None
+        return last
+
     def run(self, command: str) -> ExecResult:
         """Run a shell command."""
         self._check()
