@@ -27,6 +27,7 @@ import re
 import subprocess
 import sys
 import threading
+from functools import lru_cache
 from pathlib import Path
 
 from agentgym_rtmc.environments.sandbox import folders, layers, mounts, seccomp
@@ -227,6 +228,7 @@ def _write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+@lru_cache(maxsize=8)
 def _host_copies(jail: Path) -> list[Path]:
     """Files of the host that are in the root as well: programs under names that scripts use, and libraries."""
     names = [path.name for path in (jail / "usr/bin").iterdir() if not path.name.startswith("python")]
