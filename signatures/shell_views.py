@@ -8,7 +8,7 @@ from agentgym_rtmc.signatures.shell_operations import Handler, Operation, Range,
 from agentgym_rtmc.signatures.shell_options import Options, read_options
 from agentgym_rtmc.signatures.shell_text import Line, quote
 from agentgym_rtmc.signatures.shell_tree import Word, text_word
-from agentgym_rtmc.signatures.shell_words import Place
+from agentgym_rtmc.signatures.shell_words import Place, shape
 
 
 def file_operands(words: tuple[Word, ...], place: Place) -> tuple[str, ...] | None:
@@ -51,7 +51,9 @@ def _nl(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
 
 def _pager(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     options = read_options(words)
-    return None if options is None else _plain(options, place, "NRSFX", options.has("N"))
+    if options is None or any(shape(word).startswith("+") for word in options.operands):
+        return None
+    return _plain(options, place, "NRSFX", options.has("N"))
 
 
 def _head(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
