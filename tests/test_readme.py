@@ -23,6 +23,9 @@ opening = Opening(task=readme.load_tasks().task("fr").disclosed(), observation="
 turns = (Turn(text="a", observation="", reward=0, info={"tests": "1/2"}), Turn(text="b", observation="", reward=0))
 episode = Episode(id="e", group="g", opening=opening, turns=turns)
 print("states", episode_keys(make_signature("tests_seen"), episode).states)
+orders = [turn.model_copy(update={"info": info}) for turn, info in zip(turns * 2, ({}, {"database": "d1"}, {}, {}))]
+paid = episode.model_copy(update={"turns": tuple(orders)})
+print("orders", episode_keys(make_signature("orders_seen"), paid).states)
 print("advantages", [a.tolist() for a in readme.advantages])
 """
 
@@ -39,6 +42,7 @@ def test_python_of_the_readme_runs(tmp_path: Path) -> None:
     lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert lines["reward"] == "1.0"
     assert lines["states"].startswith("('None 0', ")
+    assert lines["orders"] == "('start', 'start', 'd1', 'd1')"
     assert lines["advantages"].count("[") == 3
 
 
