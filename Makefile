@@ -10,14 +10,15 @@ TORCH ?= torch==2.13.0
 CONFIG ?= examples/code_repair.toml
 ARGS ?=
 BIN := $(VENV)/bin
+KIND := develop
 
-.PHONY: help train test test-full lint bench setup lock clean
+.PHONY: help train test test-full lint bench setup setup-train lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-train: setup ## train the embedded agent on code repair and show the result (minutes, no GPU)
+train: setup-train ## train the embedded agent on code repair and show the result (minutes, no GPU)
 	@$(BIN)/agentgym-rtmc train $(CONFIG) $(ARGS)
 
 test: setup ## run the tests (under 10 minutes; what needs a container engine or a GPU skips with the reason)
@@ -36,7 +37,10 @@ bench: setup ## measure speed: ratios inside one run, printed as tables
 
 setup:
 	@command -v $(PYTHON) >/dev/null || { echo "setup: $(PYTHON) is missing (Debian/Ubuntu: apt install python3 python3-venv)"; exit 1; }
-	@$(PYTHON) .ci/setup.py --venv $(VENV) --torch "$(TORCH)"
+	@$(PYTHON) .ci/setup.py --venv $(VENV) --torch "$(TORCH)" --for $(KIND)
+
+setup-train: KIND = train
+setup-train: setup
 
 lock: ## resolve the dependencies anew into .ci/requirements.lock
 	@$(BIN)/python .ci/lock.py

@@ -41,13 +41,17 @@ def check_prerequisites():
         stop("git is missing. Install it (Debian/Ubuntu: apt install git; Fedora: dnf install git).")
 
 
-def wanted_stamp(torch):
+EXTRAS = {"train": "train", "develop": "all,dev"}
+"""What each kind of environment installs; one for development serves for training too."""
+
+
+def wanted_stamp(torch, kind):
     """Return a digest of all that determines the environment's content."""
     digest = hashlib.sha256()
     for path in (LOCK, os.path.join(ROOT, "pyproject.toml")):
         with open(path, "rb") as handle:
             digest.update(handle.read())
-    digest.update(("%s %s %s" % (torch, sys.version, ROOT)).encode())
+    digest.update(("%s %s %s %s" % (torch, sys.version, ROOT, kind)).encode())
     return digest.hexdigest()
 
 
@@ -58,15 +62,16 @@ def run(what, argv):
         stop("%s failed (see above). Once the cause is mended, the same command continues here." % what)
 
 
-def install(folder, torch):
-    """Create the environment and install torch, the locked packages and this project (editable)."""
+def install(folder, torch, kind):
+    """Create the environment and install torch, then this project (editable) with its extras, at locked versions."""
     python = os.path.join(folder, "bin", "python")
     if not os.path.exists(python):
         run("creating " + os.path.relpath(folder), [sys.executable, "-m", "venv", "--clear", folder])
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-    run("installing %s (the largest part)" % torch, [*pip, "--constraint", LOCK, *torch.split()])
-    run("installing the locked packages", [*pip, "--requirement", LOCK])
-    run("installing agentgym-rtmc", [*pip, "--no-deps", "--no-build-isolation", "--editable", ROOT])
+    pip += ["--constraint", LOCK]
+    run("installing %s (the largest part)" % torch, [*pip, *torch.split(), "setuptools"])
+    project = "%s[%s]" % (ROOT, EXTRAS[kind])
+    run("installing agentgym-rtmc and the locked packages", [*pip, "--no-build-isolation", "--editable", project])
 
 
 def main():
@@ -74,20 +79,22 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--venv", default=os.path.join(ROOT, ".venv"))
     parser.add_argument("--torch", default="torch==2.13.0")
+    parser.add_argument("--for", dest="kind", choices=sorted(EXTRAS), default="develop")
     options = parser.parse_args()
     check_prerequisites()
     import fcntl  # after the version check: absent on Windows, where the README sends people to WSL2
 
     folder = os.path.abspath(options.venv)
-    stamp, wanted = os.path.join(folder, ".agentgym-rtmc"), wanted_stamp(options.torch)
+    stamp = os.path.join(folder, ".agentgym-rtmc")
+    enough = [wanted_stamp(options.torch, kind) for kind in (options.kind, "develop")]
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with open(folder + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # `make train` and `make test` may be started side by side
-        if os.path.exists(stamp) and open(stamp).read() == wanted:
+        if os.path.exists(stamp) and open(stamp).read() in enough:
             return
-        install(folder, options.torch)
+        install(folder, options.torch, options.kind)
         with open(stamp + ".new", "w") as handle:
-            handle.write(wanted)
+            handle.write(enough[0])
         os.replace(stamp + ".new", stamp)
 
 
