@@ -64,8 +64,12 @@ def fetch(hub: str, revision: str | None) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    download = partial(hf_hub_download, hub, _HUB_FILE, repo_type="dataset", revision=revision)
     try:
-        return Path(hf_hub_download(hub, _HUB_FILE, repo_type="dataset", revision=revision))
+        try:
+            return Path(download(local_files_only=True))
+        except LocalEntryNotFoundError:
+            return Path(download())
     except HFValidationError as error:
         raise ConfigError(f"hub = {hub!r} is not an id of the hub's: {error}") from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
