@@ -22,6 +22,7 @@ from agentgym_rtmc.environments.sandbox.docker import scripts
 from agentgym_rtmc.environments.sandbox.docker.container import Container
 from agentgym_rtmc.environments.sandbox.docker.engine import ContainerGoneError
 from agentgym_rtmc.environments.sandbox.docker.options import AGENT, most_processes
+from agentgym_rtmc.environments.sandbox.docker.outside import Processes
 from agentgym_rtmc.environments.sandbox.docker.stream import STDERR, STDOUT, Stream, move
 from agentgym_rtmc.environments.sandbox.watch import Limit
 from agentgym_rtmc.errors import SandboxError
@@ -32,8 +33,8 @@ PATIENCE = 10.0
 """Seconds it may take to end one that was killed, or to tell how it ended."""
 _TICK = 0.05
 _MOMENT = 0.5
-_ROOM = 64
-"""Processes on top of the limit for one that is to kill all others."""
+_ROOM = 4096
+"""Processes on top of the limit while one is started that is to kill all others: more than can be made meanwhile."""
 _LONGEST_WORD = (128 << 10) - 1
 _LONGEST_LINE = (2 << 20) - (64 << 10)
 """Bytes of one argument and of all together, as Linux limits them (with room for the environment)."""
@@ -86,9 +87,13 @@ class TooLongError(ValueError):
 class Commands:
     """Runs commands in one container, one at a time."""
 
-    def __init__(self, container: Container, spec: SandboxSpec, look_for_room: bool) -> None:
-        """`look_for_room`: whether to tell when a command leaves the file system of the workspace full."""
+    def __init__(
+        self, container: Container, spec: SandboxSpec, look_for_room: bool, outside: Processes | None = None
+    ) -> None:
+        """`look_for_room`: whether to tell when a command leaves the file system of the workspace full; `outside`: the
+        container's processes, where they are this machine's."""
         self._container = container
+        self._outside = outside
         self._workdir = spec.workdir.encode()
         self._most = most_processes(spec)
         self._look_for_room = look_for_room
@@ -169,6 +174,8 @@ class Commands:
     def sweep(self, beside: Sequence[Stream] = ()) -> None:
         """Kill whatever the agent's user runs, and empty /tmp. Streams `beside` are moved on meanwhile: an engine tells
         nothing more of a container while one of its streams is full."""
+        if self._outside is not None:
+            self._outside.kill()
         try:
             self._sweep(beside)
         except _NotStartedError:

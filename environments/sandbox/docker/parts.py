@@ -10,7 +10,7 @@ from typing import IO
 
 from agentgym_rtmc.environments.sandbox import folders, workspace
 from agentgym_rtmc.environments.sandbox.base import SandboxSpec
-from agentgym_rtmc.environments.sandbox.docker import archive, images, labels, layer, memory, options, ways
+from agentgym_rtmc.environments.sandbox.docker import archive, images, labels, layer, memory, options, outside, ways
 from agentgym_rtmc.environments.sandbox.docker.command import Commands
 from agentgym_rtmc.environments.sandbox.docker.container import Container
 from agentgym_rtmc.environments.sandbox.docker.files import Files, HostFiles, How, InsideFiles
@@ -122,14 +122,15 @@ def _room(spec: SandboxSpec, image: Image, how: How, packed: Path | None) -> Roo
 
 def _around(spec: SandboxSpec, image: Image, how: How, room: Room, shown: workspace.Workspace | None = None) -> Parts:
     """Parts with the container of `room`, with the workspace `shown` or one of its own."""
-    commands = Commands(room.container, spec, look_for_room=shown is None)
-    files: Files = HostFiles(spec, shown) if shown is not None else InsideFiles(spec, commands)
     try:
-        counts = _memory(spec, room.container, image)
+        counts, processes = _seen_from_here(spec, room.container, image)
     except BaseException:
         if shown is not None:
             shown.close()
         raise
+
+    commands = Commands(room.container, spec, look_for_room=shown is None, outside=processes)
+    files: Files = HostFiles(spec, shown) if shown is not None else InsideFiles(spec, commands)
 
     def make() -> Room:
         return _room(spec, image, how, images.base_archive(image, spec.workdir) if how == "copy" else None)
@@ -138,14 +139,23 @@ def _around(spec: SandboxSpec, image: Image, how: How, room: Room, shown: worksp
     return Parts(spec, image, how, room, commands, files, counts, shelf)
 
 
-def _memory(spec: SandboxSpec, container: Container, image: Image) -> memory.Memory:
+def _seen_from_here(
+    spec: SandboxSpec, container: Container, image: Image
+) -> tuple[memory.Memory, outside.Processes | None]:
+    """What tells the container's memory, and its processes, where the engine runs on this machine and we may look."""
     engine = container.engine
-    if not spec.writable_root and not ways.why_no_overlay(image):  # the engine is on this machine
-        with engine.failures("inspect a container"):
-            pid = engine.quick.inspect_container(container.id)["State"]["Pid"]
-        with contextlib.suppress(OSError):
-            return memory.KernelMemory(pid, spec.workdir, spec.memory_bytes)
-    return memory.EventMemory(engine, container.id)
+    if ways.why_no_overlay(image):
+        return memory.EventMemory(engine, container.id), None
+    with engine.failures("inspect a container"):
+        pid = engine.quick.inspect_container(container.id)["State"]["Pid"]
+    processes: outside.Processes | None = None
+    try:
+        processes = outside.Processes(pid)
+        if not spec.writable_root:
+            return memory.KernelMemory(pid, spec.workdir, spec.memory_bytes), processes
+    except OSError:
+        pass  # its control groups are not where we look
+    return memory.EventMemory(engine, container.id), processes
 
 
 def _written(spec: SandboxSpec, image: Image) -> Parts:
@@ -176,9 +186,9 @@ def _put(image: Image, container_id: str, packed: IO[bytes]) -> None:
 def _with_layer(spec: SandboxSpec, image: Image, container: Container, before: int) -> Parts:
     try:
         meter = LayerMeter(image.engine, container.id, spec.disk_bytes, before)
-        commands = Commands(container, spec, look_for_room=False)
+        counts, processes = _seen_from_here(spec, container, image)
+        commands = Commands(container, spec, look_for_room=False, outside=processes)
         files = InsideFiles(spec, commands, meter.begin)
-        counts = _memory(spec, container, image)
     except BaseException:
         with contextlib.suppress(SandboxError):
             container.remove()

@@ -154,8 +154,12 @@ def test_surroundings_come_from_the_image_but_for_its_user(filled: str) -> None:
         assert "denied" in told.stderr
 
 
-def test_deadlines_hold_whatever_is_inside(image: str) -> None:
+@pytest.mark.parametrize("engine_here", [True, False])
+def test_deadlines_hold_whatever_is_inside(image: str, engine_here: bool) -> None:
     with DockerSandbox(spec_of(image, processes=40)) as sandbox:
+        assert sandbox._commands._outside is not None
+        if not engine_here:  # as with an engine elsewhere: commands sent in have to do it
+            sandbox._commands._outside = None
         for script in (
             "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
             "import os, time\nwhile True:\n    try:\n        os.fork() or time.sleep(99)\n    except OSError: pass",
