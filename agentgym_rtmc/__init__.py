@@ -30,6 +30,7 @@ register_env(
         "lite": "agentgym_rtmc.environments.swebench.splits:load_lite",
     },
     reference="agentgym_rtmc.environments.swebench.players:reference",
+    prepare="agentgym_rtmc.environments.swebench.image:prepare_task",
     kwargs={"env_id": "agentgym_rtmc/SWEBenchLite-v0"},
 )
 register_env(
@@ -40,6 +41,7 @@ register_env(
         "verified": "agentgym_rtmc.environments.swebench.splits:load_verified",
     },
     reference="agentgym_rtmc.environments.swebench.players:reference",
+    prepare="agentgym_rtmc.environments.swebench.image:prepare_task",
     kwargs={"env_id": "agentgym_rtmc/SWEBenchVerified-v0"},
 )
 register_env(
@@ -52,6 +54,7 @@ register_env(
         "verified": "agentgym_rtmc.environments.swebench.splits:load_verified",
     },
     reference="agentgym_rtmc.environments.swebench.players:reference",
+    prepare="agentgym_rtmc.environments.swebench.image:prepare_task",
     kwargs={"env_id": "agentgym_rtmc/SWEBench-v0"},
 )
 

@@ -35,6 +35,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "envs": ("agentgym_rtmc.environments.commands:envs", "list the environments and their task sets"),
         "play": ("agentgym_rtmc.environments.commands:play", "play a task yourself in the terminal"),
         "validate": ("agentgym_rtmc.environments.commands:validate", "check that tasks are solvable, and not for free"),
+        "grade": ("agentgym_rtmc.environments.swebench.commands:grade", "grade SWE-bench predictions (preds.json)"),
     },
     "This machine": {
         "prefetch": ("agentgym_rtmc.environments.sandbox_commands:prefetch", "fetch container images for sandboxes"),

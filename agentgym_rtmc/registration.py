@@ -30,7 +30,8 @@ class EnvRegistration:
 
     task_sets: name -> function returning a TaskSet (keyword options allowed); the first is the default.
     reference / demonstrator: a `Player` that solves the task / that solves it imperfectly (warm starts).
-    reporter: writes an official report of an evaluation. default_signature: registered name or `module:name`.
+    reporter: writes an official report of an evaluation. prepare: called with a task whose image is there; makes what
+    episodes of it need, and returns a word on it (for `prefetch`). default_signature: registered name or `module:name`.
     """
 
     id: str
@@ -41,6 +42,7 @@ class EnvRegistration:
     demonstrator: str | None = None
     reporter: str | None = None
     default_signature: str = "operations"
+    prepare: str | None = None
 
 
 _REGISTRY: dict[str, EnvRegistration] = {}
@@ -55,6 +57,7 @@ def register_env(
     reference: str | None = None,
     demonstrator: str | None = None,
     reporter: str | None = None,
+    prepare: str | None = None,
     default_signature: str = "operations",
     kwargs: Mapping[str, Any] | None = None,
 ) -> EnvRegistration:
@@ -64,13 +67,13 @@ def register_env(
     Raises RegistrationError for a second registration of the same id that says something else.
     """
     entry = EnvRegistration(
-        id, entry_point, summary, dict(task_sets or {}), reference, demonstrator, reporter, default_signature
+        id, entry_point, summary, dict(task_sets or {}), reference, demonstrator, reporter, default_signature, prepare
     )
     if id in _REGISTRY:
         if _REGISTRY[id] != entry:
             raise RegistrationError(f"environment {id!r} is already registered as {_REGISTRY[id].entry_point}")
         return entry
-    for what in (entry_point, reference, demonstrator, reporter, *entry.task_sets.values()):
+    for what in (entry_point, reference, demonstrator, reporter, prepare, *entry.task_sets.values()):
         if what is not None and what.count(":") != 1:
             raise RegistrationError(f"{id}: {what!r} is not of the form 'module:name'")
     try:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,9 +19,12 @@ from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
 from agentgym_rtmc.environments.sandbox.leftovers import Leftover, local_leftovers
-from agentgym_rtmc.errors import ConfigError, DependencyError, SandboxError, SandboxUnavailableError
+from agentgym_rtmc.errors import AgentGymError, ConfigError, DependencyError, SandboxError, SandboxUnavailableError
 from agentgym_rtmc.extras import install_hint
+from agentgym_rtmc.registration import find_env, load, load_task_set
+from agentgym_rtmc.settings import parse_override
 from agentgym_rtmc.tables import Row, show_table
+from agentgym_rtmc.tasks import Task
 
 if TYPE_CHECKING:
     from agentgym_rtmc.environments.sandbox.docker.prefetch import Outcome
@@ -89,13 +93,20 @@ def _remove(found: list[Leftover]) -> list[str]:
 
 
 def prefetch(
-    images: Annotated[list[str], typer.Argument(help="images, such as python:3.12-slim; '-' reads names from stdin")],
+    images: Annotated[
+        list[str] | None, typer.Argument(help="images, such as python:3.12-slim; '-' reads names from stdin")
+    ] = None,
+    env: Annotated[str | None, typer.Option("--env", help="the images of this environment's tasks")] = None,
+    task_set: Annotated[str | None, typer.Option(help="with --env: registered task set or 'module:function'")] = None,
+    split: Annotated[list[str] | None, typer.Option(help="with --env: this split only; may be given again")] = None,
+    task_option: Annotated[list[str] | None, typer.Option(help="with --env: key=value for the task set")] = None,
     mirror: Annotated[str, typer.Option(help="fetch from this registry or prefix instead")] = "",
     jobs: Annotated[int, typer.Option(min=1, max=64, help="images at a time")] = 2,
     retries: Annotated[int, typer.Option(min=0, help="more attempts after a failed one")] = 5,
 ) -> None:
     """Fetch container images, so that sandboxes can be made of them.
 
+    With --env the images that its tasks name, which are then prepared where the environment asks for that.
     Images that are there are skipped, and layers that have come are kept, so an interrupted run may be started again.
     """
     try:
@@ -103,14 +114,46 @@ def prefetch(
         from agentgym_rtmc.environments.sandbox.docker.prefetch import prefetch as fetch
     except ModuleNotFoundError as error:
         raise DependencyError(f"this needs {error.name}, which is not installed: {install_hint('docker')}") from error
-    names = [name for given in images for name in (sys.stdin.read().split() if given == "-" else [given])]
+    names = [name for given in images or [] for name in (sys.stdin.read().split() if given == "-" else [given])]
+    tasks = _tasks(env, task_set, split, task_option) if env is not None else []
+    names += [str(task.public["image"]) for task in tasks if "image" in task.public]
     if not names:
         raise ConfigError("no image was named")
     with _Bars.shown() as bars:
         results = fetch(connect(), names, bars, mirror=mirror, jobs=jobs, retries=retries)
     show_table([{"image": item.image, "outcome": item.outcome, "detail": item.detail} for item in results])
-    if any(item.outcome == "failed" for item in results):
+    there = {item.image for item in results if item.outcome != "failed"}
+    failures = _prepare(env, [task for task in tasks if task.public.get("image") in there], jobs) if env else []
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    if len(there) < len(results) or failures:
         raise typer.Exit(1)
+
+
+def _tasks(env: str, task_set: str | None, split: list[str] | None, options: list[str] | None) -> list[Task]:
+    """The tasks of an environment's task set, those of the named splits alone where any are named."""
+    entry = find_env(env)
+    given = dict(parse_override(text) for text in options or [])
+    loaded = load_task_set(entry.id, task_set, **{keys[0]: value for keys, value in given.items()})
+    return [task for name in split or loaded.splits for task in loaded.split(name)]
+
+
+def _prepare(env: str, tasks: list[Task], jobs: int) -> list[str]:
+    """Make what the environment makes of its tasks' images, `jobs` at a time; return what went wrong."""
+    reference = find_env(env).prepare
+    if reference is None:
+        return []
+    prepare: Callable[[Task], str] = load(reference)
+
+    def one(task: Task) -> str:
+        try:
+            print(f"{task.id}: {prepare(task)}", file=sys.stderr, flush=True)
+        except AgentGymError as error:
+            return f"{task.id}: {error}"
+        return ""
+
+    with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="prepare") as workers:
+        return [failure for failure in workers.map(one, tasks) if failure]
 
 
 class _Bars:

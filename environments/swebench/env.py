@@ -183,8 +183,11 @@ class SWEBenchEnv(AgentEnv):
         if not reason:
             return observation, reward, terminated, truncated, info
         ending, more, terminated, truncated, last = self.finish(reason)
-        parts = {**dict(info.get("reward") or {}), **dict(last.get("reward") or {})}  # type: ignore[arg-type, call-overload]
-        return f"{observation}\n{ending}", reward + more, terminated, truncated, {**info, **last, "reward": parts}
+        told: Info = {**info, **last}
+        before, after = info.get("reward"), last.get("reward")
+        if isinstance(before, dict) and isinstance(after, dict):
+            told["reward"] = {**before, **after}
+        return f"{observation}\n{ending}", reward + more, terminated, truncated, told
 
     def grade(self) -> Mapping[str, float]:
         """Take the patch out of the sandbox, end that, and have the patch graded elsewhere."""

@@ -16,13 +16,15 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from agentgym_rtmc.environments.swebench import preparation
 from agentgym_rtmc.environments.swebench.rows import SWEBenchRow
+from agentgym_rtmc.environments.swebench.tasks import row_of
 from agentgym_rtmc.errors import ImageMissingError, SandboxError, TaskError
 from agentgym_rtmc.extras import missing_extra
 from agentgym_rtmc.folders import cache_folder
+from agentgym_rtmc.tasks import Task
 
 if TYPE_CHECKING:
     from agentgym_rtmc.environments.sandbox.docker.engine import Engine
@@ -73,6 +75,13 @@ def prepare_image(row: SWEBenchRow, role: Role) -> PreparedImage:
             return PreparedImage(name, made=False)
         _make(engine, row, role, official, name)
     return PreparedImage(name, made=True)
+
+
+def prepare_task(task: Task) -> str:
+    """Make both images of a task (see `registration.EnvRegistration.prepare`)."""
+    row = row_of(task)
+    made = [role for role in get_args(Role) if prepare_image(row, role).made]
+    return f"made the image of {' and '.join(made)}" if made else "prepared already"
 
 
 def _is_there(engine: Engine, name: str) -> bool:
