@@ -102,9 +102,9 @@ def _editor(name: str, path: str | None, arguments: Mapping[str, Any], place: Pl
         return (writing(content, text_word(path if path.startswith("/") else f"{place.root}/{path}"), False, place),)
     if name == "count_lines":
         return (Operation("inspect", Line(f"wc -l {target}"), (path,), detail="count", reads=True),)
-    lines = _line_edit(name, arguments)
-    if lines is not None:
-        return read_command(f"sed -i {quote(lines)} {quote(path)}", place.root).operations
+    edit = _line_edit(name, arguments)
+    if edit is not None:
+        return read_command(f"sed -i {quote(edit)} {quote(path)}", place.root).operations
     edits = {
         "str_replace": "modify", "replace_in_file": "modify", "find_and_replace_text": "modify",
         "replace_between": "modify", "regex_replace_in_file": "modify", "delete_lines": "modify", "insert": "insert",
