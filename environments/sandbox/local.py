@@ -220,6 +220,7 @@ class LocalSandbox:
                 meter = self._workspace.meter()
             except tree.TreeRefusedError as error:
                 return ExecResult(stdout="", stderr="", code=137, out_of_disk=True, note=f"refused: {error}")
+            kept = outputs.begin()
             launch = self._backend.launch(words)
             if self._backend.scratch is not None:
                 meter = watch.Meters(meter, watch.FolderMeter(self._backend.scratch, spec.disk_bytes, spec.disk_files))
@@ -227,8 +228,10 @@ class LocalSandbox:
             launch = replace(launch, argv=[*self._enter, *launch.argv])
             try:
                 seconds = spec.timeout if timeout is None else timeout
-                return process.run(launch, watchdog, seconds, spec.output_bytes, stdin, merge, outputs.begin())
+                return process.run(launch, watchdog, seconds, spec.output_bytes, stdin, merge, kept)
             finally:
+                if launch.ends_by == "group":
+                    self._cgroup.kill()  # what has left its group of processes has not left this one
                 self.workspace.chmod(0o755)  # the agent owns it and may have closed it
 
     def read(self, path: str) -> bytes:

@@ -2,7 +2,7 @@
 
 Only for people who have isolated the whole machine and say so (`SandboxSpec(isolation="none")` or
 AGENTGYM_RTMC_UNSAFE_NO_SANDBOX=1). Commands can read and destroy everything the user can; `spec.workdir` does not
-exist; a process that leaves its group and session may outlive its command.
+exist; a process that leaves its group and session may outlive its command where there is no control group.
 """
 
 from __future__ import annotations

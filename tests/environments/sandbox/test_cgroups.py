@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rtmc.environments.sandbox import cgroups, owner
+from agentgym_rtmc.environments.sandbox import cgroups, local, owner
 from agentgym_rtmc.environments.sandbox.base import MIB, SandboxSpec
 from agentgym_rtmc.environments.sandbox.cgroups import Cgroup
 from agentgym_rtmc.environments.sandbox.local import LocalSandbox
@@ -130,6 +130,14 @@ def test_a_command_is_in_the_group_and_cannot_see_it(isolation: str, brief: bool
         if not brief:  # one that is taken in later has its own view of the groups already
             assert "agentgym" not in sandbox.exec(["cat", "/proc/self/cgroup"]).stdout
     assert not any(folder.exists() for folder in folders)
+
+
+def test_without_isolation_a_group_still_ends_what_has_left_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_warned", True)
+    script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\nprint('done')"
+    with LocalSandbox(SandboxSpec(isolation="none")) as sandbox:
+        assert sandbox.exec(["python3", "-c", script]).stdout == "done\n"
+        assert all(cgroups._members(folder) == set() for folder in sandbox._cgroup._places())
 
 
 def test_a_fork_has_groups_of_its_own(isolation: str) -> None:
