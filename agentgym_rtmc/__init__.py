@@ -30,6 +30,7 @@ register_env(
         "lite": "agentgym_rtmc.environments.swebench.splits:load_lite",
     },
     reference="agentgym_rtmc.environments.swebench.players:reference",
+    reporter="agentgym_rtmc.environments.swebench.reporter:write_reports",
     prepare="agentgym_rtmc.environments.swebench.image:prepare_task",
     kwargs={"env_id": "agentgym_rtmc/SWEBenchLite-v0"},
 )
@@ -41,6 +42,7 @@ register_env(
         "verified": "agentgym_rtmc.environments.swebench.splits:load_verified",
     },
     reference="agentgym_rtmc.environments.swebench.players:reference",
+    reporter="agentgym_rtmc.environments.swebench.reporter:write_reports",
     prepare="agentgym_rtmc.environments.swebench.image:prepare_task",
     kwargs={"env_id": "agentgym_rtmc/SWEBenchVerified-v0"},
 )
@@ -54,6 +56,7 @@ register_env(
         "verified": "agentgym_rtmc.environments.swebench.splits:load_verified",
     },
     reference="agentgym_rtmc.environments.swebench.players:reference",
+    reporter="agentgym_rtmc.environments.swebench.reporter:write_reports",
     prepare="agentgym_rtmc.environments.swebench.image:prepare_task",
     kwargs={"env_id": "agentgym_rtmc/SWEBench-v0"},
 )

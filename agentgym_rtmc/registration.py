@@ -30,7 +30,8 @@ class EnvRegistration:
 
     task_sets: name -> function returning a TaskSet (keyword options allowed); the first is the default.
     reference / demonstrator: a `Player` that solves the task / that solves it imperfectly (warm starts).
-    reporter: writes an official report of an evaluation. prepare: called with a task whose image is there; makes what
+    reporter: called with (groups, tasks, folder, agent, options of the environment), writes the official report of
+    an evaluation and returns its files. prepare: called with a task whose image is there; makes what
     episodes of it need, and returns a word on it (for `prefetch`). default_signature: registered name or `module:name`.
     """
 

@@ -6,12 +6,13 @@ Invariants: nothing is learned and nothing in a run folder is changed. A scripte
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from agentgym_rtmc.episodes import Episode
 from agentgym_rtmc.errors import ConfigError, nearest
+from agentgym_rtmc.registration import find_env, load
 from agentgym_rtmc.settings import load_settings
 from agentgym_rtmc.trainer.config import TrainConfig
 from agentgym_rtmc.trainer.evaluate import Evaluation, evaluate_with_progress
@@ -85,9 +86,16 @@ def _newest_model(run: Path) -> Path:
 
 
 def collect(
-    config: TrainConfig, agent: str, progress: Progress, on_episode: Callable[[Episode], None] | None = None
+    config: TrainConfig,
+    agent: str,
+    progress: Progress,
+    on_episode: Callable[[Episode], None] | None = None,
+    kept: Sequence[Episode] = (),
 ) -> Evaluation:
-    """Run the agent on `evaluation.tasks` tasks of the held-out split, `evaluation.samples` episodes each."""
+    """Run the agent on `evaluation.tasks` tasks of the held-out split, `evaluation.samples` episodes each.
+
+    `kept`: see `evaluate`.
+    """
     tasks = heldout_tasks(config, load_tasks(config.env))
     make_env = env_factory(config.env)
     if config.policy.kind not in ("scripted", "endpoint"):
@@ -96,4 +104,17 @@ def collect(
         config.policy, env_id=config.env.id, make_env=make_env, observation_role=config.rollout.observation_role
     )
     with closing(policy):
-        return evaluate_with_progress(config, make_env, policy, tasks, progress, agent, on_episode)
+        return evaluate_with_progress(config, make_env, policy, tasks, progress, agent, on_episode, kept)
+
+
+def write_report(config: TrainConfig, agent: str, result: Evaluation, folder: Path) -> list[Path]:
+    """Let the environment write the official report of an evaluation into a folder; returns its files.
+
+    Raises ConfigError where the environment has none.
+    """
+    entry = find_env(config.env.id)
+    if entry.reporter is None:
+        raise ConfigError(f"{entry.id} has no official report; leave --report out")
+    tasks = heldout_tasks(config, load_tasks(config.env))
+    files: list[Path] = load(entry.reporter)(result.groups, tasks, folder, agent, config.env.options)
+    return files

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agentgym_rtmc.episode_file import EpisodeWriter
+from agentgym_rtmc.episode_file import EpisodeWriter, read_episodes
 from agentgym_rtmc.episodes import Episode
 from agentgym_rtmc.errors import AgentGymError, ConfigError
 from agentgym_rtmc.settings import load_settings
@@ -104,6 +104,13 @@ def evaluate(
     split: Annotated[str | None, typer.Option("--split", help="split of the task set")] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", help="0 is greedy")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="write the episodes to this file")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="with --output: run what the file lacks, or has as invalid, alone")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="write the environment's official report into this folder")
+    ] = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="environments that step at once")] = None,
     show: Annotated[bool, typer.Option("--show", help="print the episodes")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -113,7 +120,7 @@ def evaluate(
     A model behind an OpenAI-compatible server: eval endpoint:MODEL policy.endpoint.base_url=URL. Its key is taken from
     the environment variable OPENAI_API_KEY (policy.endpoint.key_variable).
     """
-    from agentgym_rtmc.trainer.collect import agent_config, collect
+    from agentgym_rtmc.trainer.collect import agent_config, collect, write_report
     from agentgym_rtmc.trainer.show import show_episode
 
     agent, arguments = _which_agent(agent, arguments, policy)
@@ -121,17 +128,27 @@ def evaluate(
     config = agent_config(
         agent,
         config_file,
-        [*overrides, *([f"env.id={env}"] if env is not None else []), *([f"policy.kind={policy}"] if policy else [])],
+        [
+            *overrides,
+            *([f"env.id={env}"] if env is not None else []),
+            *([f"policy.kind={policy}"] if policy else []),
+            *([f"rollout.env_workers={workers}"] if workers else []),
+        ],
         heldout_split=split,
         tasks=tasks,
         samples=samples,
         temperature=temperature,
     )
     agent = agent or f"{config.policy.kind}:{config.policy.model or config.policy.player}"
+    if resume and output is None:
+        raise ConfigError("--resume goes with --output FILE, the file that has the episodes so far")
+    kept = read_episodes(output).episodes if resume and output is not None and output.exists() else []
     with polite_kills(), ExitStack() as stack:
         writer = stack.enter_context(EpisodeWriter(output)) if output is not None else None
         progress = stack.enter_context(Progress(quiet=quiet))
-        result = collect(config, agent, progress, on_episode=_saving(writer))
+        result = collect(config, agent, progress, on_episode=_saving(writer), kept=kept)
+    for path in write_report(config, agent, result, report) if report is not None else []:
+        print(f"report: {path}", file=sys.stderr)
     if show:
         # With --json, standard output belongs to the JSON alone.
         console = Console(stderr=as_json)

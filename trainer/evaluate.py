@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from agentgym_rtmc.episodes import Episode, EpisodeGroup
+from agentgym_rtmc.episodes import Episode, EpisodeGroup, group_episodes
 from agentgym_rtmc.settings import Settings
 from agentgym_rtmc.tasks import Task
 from agentgym_rtmc.trainer.policy.base import Policy, SamplingParams
@@ -81,17 +81,24 @@ def evaluate(
     *,
     on_episode: Callable[[Episode], None] | None = None,
     deterministic: bool = False,
+    kept: Sequence[Episode] = (),
 ) -> Evaluation:
     """Sample `config.samples` episodes of every task and summarise them.
 
-    The seed is part of the groups' names: collections with different seeds may share a file.
+    The seed is part of the groups' names: collections with different seeds may share a file. `kept`: episodes of an
+    earlier call with the same arguments; those of them that are valid are not run again.
     """
     label = f"seed{config.seed}"
     plans = plan_groups(tasks, config.samples, first_number=EVALUATION_NUMBERS, seed=config.seed, label=label)
     with Rollout(
         make_env, policy, rollout, params, seed=config.seed, deterministic=deterministic, on_episode=on_episode
     ) as running:
-        groups, stats = running.collect(plans)
+        done = {episode.id: episode for episode in kept if episode.valid}
+        names = [f"{plan.group}/{plan.number}" for plan in plans]
+        missing = [plan for plan, name in zip(plans, names, strict=True) if name not in done]
+        collected, stats = running.collect(missing)
+        done |= {episode.id: episode for group in collected for episode in group.episodes}
+        groups = group_episodes([done[name] for name in names])
     figures = getattr(policy, "figures", None)
     return replace(summarise(groups, stats, config.success_reward), usage=figures() if figures is not None else {})
 
@@ -104,6 +111,7 @@ def evaluate_with_progress(
     progress: Progress,
     name: str,
     on_episode: Callable[[Episode], None] | None = None,
+    kept: Sequence[Episode] = (),
 ) -> Evaluation:
     """Evaluate as configured, with a bar that shows the pass rate so far."""
     progress.phase(name, len(tasks) * config.evaluation.samples)
@@ -127,6 +135,7 @@ def evaluate_with_progress(
         config.policy.sampling(temperature=config.evaluation.temperature),
         on_episode=count,
         deterministic=config.run.deterministic,
+        kept=kept,
     )
 
 

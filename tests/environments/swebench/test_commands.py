@@ -165,3 +165,32 @@ def test_many_at_once(small_row: SWEBenchRow, tmp_path: Path) -> None:
     assert paid == [float(number % 4 == 0) for number in range(32)]
     assert len(ours()) == before
     wait_for(lambda: threading.active_count() <= threads, 60)
+
+
+def test_eval_reports_and_resumes(run: Run, rows: Path, tmp_path: Path) -> None:
+    options = [
+        "env.id=agentgym_rtmc/SWEBench-v0",
+        f'env.task_options={{source = "{rows}"}}',
+        f'env.options={{gradings = "{tmp_path}/gradings", grading_container = {{memory_mb = 512}}, max_turns = 5}}',
+    ]
+    words = [
+        "eval",
+        "scripted:reference",
+        *options,
+        "--split",
+        "test",
+        "--workers",
+        "2",
+        "-o",
+        "episodes.jsonl",
+        "--json",
+    ]
+    first = json.loads(run(*words, "--tasks", "1", "--report", "report").stdout)
+    assert first[0]["pass_at_1"] == 1.0
+    report = json.loads(next((tmp_path / "report/sample-1").glob("*.eval.json")).read_text(encoding="utf-8"))
+    assert report["resolved_instances"] == report["total_instances"] == 1
+    lines = (tmp_path / "episodes.jsonl").read_text(encoding="utf-8").count("\n")
+    run(*words, "--tasks", "1", "--resume")
+    assert (tmp_path / "episodes.jsonl").read_text(encoding="utf-8").count("\n") == lines
+    run(*words, "--tasks", "2", "--resume")
+    assert (tmp_path / "episodes.jsonl").read_text(encoding="utf-8").count("\n") == lines + 2
