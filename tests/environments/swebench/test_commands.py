@@ -164,7 +164,7 @@ def test_many_at_once(small_row: SWEBenchRow, tmp_path: Path) -> None:
         paid = list(pool.map(episode, range(32)))
     assert paid == [float(number % 4 == 0) for number in range(32)]
     assert len(ours()) == before
-    wait_for(lambda: threading.active_count() <= threads, 60)
+    assert threading.active_count() <= threads + 1  # one listens to the engine's events as long as the process lives
 
 
 def test_eval_reports_and_resumes(run: Run, rows: Path, tmp_path: Path) -> None:
