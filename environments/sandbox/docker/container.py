@@ -52,7 +52,7 @@ class Container:
         self.engine = engine
         self._lifeline: Stream | None = None
         with engine.failures("make a container"):
-            self.id = str(engine.slow.create_container(**arguments)["Id"])
+            self.id = str(engine.steady.create_container(**arguments)["Id"])
         try:
             prepare(self.id)
             self._start()
@@ -68,7 +68,7 @@ class Container:
             path = f"/containers/{self.id}/attach?stream=1&stdin=1&stdout=1&stderr=1"
             early = self.engine.take_over(connection, path)
             self._lifeline = Stream(connection, early, said.feed, None)
-            self.engine.slow.start(self.id)
+            self.engine.steady.start(self.id)
             give_up = time.monotonic() + _START_PATIENCE
             while scripts.READY not in said.out:
                 self._lifeline.move(time.monotonic() + 1)
@@ -116,7 +116,7 @@ class Container:
     def _try_to_remove(self, give_up: float) -> bool:
         try:
             with self.engine.failures("remove a container"):
-                self.engine.slow.remove_container(self.id, force=True, v=True)
+                self.engine.steady.remove_container(self.id, force=True, v=True)
         except ContainerGoneError:
             return True
         except SandboxError as error:

@@ -27,8 +27,10 @@ from agentgym_rtmc.errors import ImageMissingError, SandboxError, SandboxUnavail
 
 QUICK = 10.0
 """Seconds that the engine may take to answer what costs it milliseconds."""
+STEADY = 60.0
+"""Seconds that it may take to start or remove a container."""
 SLOW = 300.0
-"""Seconds that it may take to make, start, commit or copy something."""
+"""Seconds that it may take to commit, copy, or fetch the next piece of something."""
 _FAILURES = (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 
 _lock = threading.Lock()
@@ -61,8 +63,9 @@ class Engine:
             ) from error
         version = self.slow.api_version
         self.quick = docker.APIClient(address, version=version, timeout=QUICK)
+        self.steady = docker.APIClient(address, version=version, timeout=STEADY)
         self.endless = docker.APIClient(address, version=version, timeout=None)
-        for client in (self.quick, self.slow):
+        for client in (self.quick, self.steady, self.slow):
             # The client keeps idle connections by URL, and hardly ever asks for the same twice.
             client.headers["Connection"] = "close"
 

@@ -126,7 +126,8 @@ def content(image: Image, workdir: str) -> Iterator[io.BufferedReader | None]:
     engine = image.engine
     reading = f"read the image {image.name}"
     with engine.failures(reading):
-        made = engine.slow.create_container(image.id, ["true"], labels=labels.labels(3600), network_disabled=True)["Id"]
+        marks = labels.labels(3600)
+        made = engine.steady.create_container(image.id, ["true"], labels=marks, network_disabled=True)["Id"]
     try:
         try:
             with engine.failures(reading):
@@ -142,7 +143,7 @@ def content(image: Image, workdir: str) -> Iterator[io.BufferedReader | None]:
             pieces.close()  # the engine does not remove what it still sends
     finally:
         with engine.failures("remove a container"):
-            engine.slow.remove_container(made, force=True, v=True)
+            engine.steady.remove_container(made, force=True, v=True)
 
 
 def _told(engine: Engine, pieces: Iterable[bytes], doing: str) -> Iterator[bytes]:

@@ -64,7 +64,7 @@ class LayerMeter:
 
     def _measure(self) -> int:
         with self._engine.failures("measure a container"):
-            found = self._engine.slow.containers(all=True, filters={"id": self._id}, size=True)
+            found = self._engine.steady.containers(all=True, filters={"id": self._id}, size=True)
         if not found:
             raise ContainerGoneError(f"the container {self._id[:12]} is gone")
         return int(found[0].get("SizeRw") or 0)

@@ -23,8 +23,8 @@ def engine_leftovers(engine: Engine) -> list[Leftover]:
     """What is there for the taking, in the order in which it can be removed."""
     wanted = {"label": [labels.OWNER]}
     with engine.failures("list containers and images"):
-        containers = engine.slow.containers(all=True, filters=wanted)
-        images = engine.slow.images(filters=wanted, all=True)
+        containers = engine.steady.containers(all=True, filters=wanted)
+        images = engine.steady.images(filters=wanted, all=True)
     found = [
         Leftover("container", row["Id"][:12], f"{row['Image']}, {row['Status'].lower()}", _removing(engine, row["Id"]))
         for row in containers
@@ -41,7 +41,7 @@ def engine_leftovers(engine: Engine) -> list[Leftover]:
 def _removing(engine: Engine, container_id: str) -> Callable[[], None]:
     def remove() -> None:
         with contextlib.suppress(ContainerGoneError), engine.failures("remove a container"):
-            engine.slow.remove_container(container_id, force=True, v=True)
+            engine.steady.remove_container(container_id, force=True, v=True)
 
     return remove
 
