@@ -99,6 +99,8 @@ class Repository:
             return self._sandbox.read(name)
         except WorkspacePathError:
             return None
+        finally:
+            self._sandbox.exec(["rm", "-f", "--", f"{preparation.WORKDIR}/{name}"])
 
     def _run(self, script: str, argument: str) -> ExecResult:
         return self._sandbox.exec(["/bin/bash", "-c", script, "bash", argument], timeout=SECONDS)
