@@ -66,7 +66,8 @@ def changes_shell(head: str) -> bool:
 
 def leaves(node: Node) -> bool:
     """Whether a script may end its own shell early, so that it cannot stand in another one's place."""
-    return any(c.words and c.words[0].literal in _LEAVING for c in simple_commands(node))
+    commands = (node,) if isinstance(node, Simple) else simple_commands(node)
+    return any(c.words and c.words[0].literal in _LEAVING for c in commands)
 
 
 def _said(head: str, words: tuple[Word, ...]) -> Operation:

@@ -31,6 +31,9 @@ from agentgym_rtmc.signatures.shell_words import Place, expand_braces
 
 MAX_UNROLLED = 50
 MAX_ITEMS = 2000
+MAX_STEPS = 10_000
+MAX_EXPORTED = 50
+"""Bounds on what is read of one script, so that nested loops and long environments cost linear time."""
 _ASSIGNS = re.compile(r"assign (\w+)$")
 _CHANGES = re.compile(r"(?:assign|compute|unset|cd|pushd|popd)\b")
 _STATUS = re.compile(r"\$(?:\?|\{(?:\?|PIPESTATUS)|_\b)")
@@ -38,7 +41,10 @@ _STATUS = re.compile(r"\$(?:\?|\{(?:\?|PIPESTATUS)|_\b)")
 
 
 class Interpreter:
-    """Turns a tree into items, following the directory and variables in the given place."""
+    """Turns a tree into items, following the directory and variables in the given place. For one script."""
+
+    def __init__(self) -> None:
+        self._steps = 0
 
     def script(self, node: tree.Sequence, place: Place) -> list[Item]:
         """Read a whole script."""
@@ -91,6 +97,10 @@ class Interpreter:
 
     def statement(self, node: tree.Node, place: Place) -> list[Item]:
         """Read one statement; its first item's joint is `;`."""
+        self._steps += 1
+        if self._steps > MAX_STEPS or len(place.exported) > MAX_EXPORTED:
+            place.refuse()
+            return []
         if isinstance(node, tree.Simple):
             return read_simple(node, place, self.sequence)
         if isinstance(node, tree.AndOr):

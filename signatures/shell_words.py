@@ -9,7 +9,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 
 from agentgym_rtmc.signatures.shell_text import word_text
 from agentgym_rtmc.signatures.shell_tree import Part, Sequence, Simple, Word, text_word
@@ -46,8 +47,10 @@ class Place:
 
     def copy(self) -> Place:
         """Copy, for a subshell."""
-        variables, exported = dict(self.variables), dict(self.exported)
-        return replace(self, variables=variables, exported=exported, unsure=False, lost=False)
+        other = copy(self)
+        other.variables, other.exported = dict(self.variables), dict(self.exported)
+        other.unsure = other.lost = False
+        return other
 
     def become(self, other: Place) -> None:
         """Take over everything of another place."""

@@ -119,8 +119,12 @@ def test_noise_never_raises_and_is_idempotent(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["(" * 5000, "$(" * 3000, "a;" * 50_000, "cat " + "x" * 300_000, "<<A " * 2000, "'" * 9999]
-)
+    "text",
+    [
+        "(" * 5000, "$(" * 3000, "a;" * 50_000, "cat " + "x" * 300_000, "<<A " * 2000, "'" * 9999,
+        "for i in {1..50}; do " * 8 + "cat $i" + "; done" * 8, "export A{1..99}=1; python t.py\n" * 2000,
+    ],
+)  # fmt: skip
 def test_extreme_scripts_are_read_or_given_back(text):
     once = canonical_command(text)
     assert isinstance(once, str)
