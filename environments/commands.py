@@ -165,7 +165,7 @@ def validate(
     entry = find_env(env)
     loaded = load_task_set(entry.id, task_set, **_options(task_option))
     chosen = {name: _evenly(loaded.split(name), limit) for name in split or loaded.splits}
-    tasks = [task for part in chosen.values() for task in part]
+    tasks = list({task.id: task for part in chosen.values() for task in part}.values())  # splits may overlap
     if not tasks:
         raise ConfigError(f"task set {loaded.name!r} has no tasks in {', '.join(chosen)}; choose another --split")
     workers = min(workers or os.cpu_count() or 1, len(tasks))

@@ -135,7 +135,8 @@ def test_what_is_broken_is_listed_with_the_reason(folder):
 
 
 def test_what_is_fine_ends_with_0_and_options_are_taken(folder):
-    fine = run("mixed:mixed/Mixed-v0", "--split", "train", "--limit", "4", "--task-option", "fine=9", cwd=folder)
+    twice = ["--split", "train", "--split", "train"]
+    fine = run("mixed:mixed/Mixed-v0", *twice, "--limit", "4", "--task-option", "fine=9", cwd=folder)
     assert (fine.returncode, "all 4 tasks are fine" in fine.stdout) == (0, True), fine.stderr
     half = run("mixed:mixed/Mixed-v0", "--split", "train", "--option", "pay=0.5", "--workers", "1", cwd=folder)
     assert half.returncode == 1 and half.stdout.count("the reference is paid 0.5, not 1") == 6
