@@ -149,9 +149,23 @@ def test_adaptive_starts_as_grpo(batch):
 
 
 def test_equal_returns_earned_at_different_times_teach_adaptive_nothing():
-    tree = RolloutTree.from_keys([["s", "t"], ["s", "u"]], [["a", "b"], ["c", "b"]], [[1, 0], [0, 1]])
+    """At t one has its reward behind it, the other before it, so the ladder sees a difference."""
+    tree = RolloutTree.from_keys([["s", "t"], ["t", "s"]], [["a", "b"], ["c", "b"]], [[1, 0], [0, 1]])
     found = estimate("adaptive", tree, memory=MEMORY, outcome_term="ladder")
     assert found.flat.tolist() == [0.0] * 4
+    assert estimate("backoff", tree, gamma=1.0, skip_zero_variance=False).flat.any()
+
+
+@pytest.mark.parametrize(("difference", "skipped"), [(1e-6, 0), (1e-14, 1)])
+def test_returns_are_equal_only_up_to_rounding(difference, skipped):
+    tree = RolloutTree.from_keys([["s"], ["s"]], [["a"], ["b"]], [[1.0], [1.0 + difference]])
+    assert estimate("rtmc", tree).report == {"groups_skipped": skipped}
+
+
+def test_without_prior_and_without_others_there_is_nothing_to_compare_with():
+    tree = RolloutTree.from_keys([["s", "t"], ["s", "u"]], [["a", "b"], ["c", "b"]], [[0, 1], [0, 0.5]])
+    found = estimate("rtmc", tree, prior_strength=0.0, leave_one_out=True, gamma=1.0)
+    assert [row.tolist() for row in found] == [[0.5, 0.0], [-0.5, 0.0]]
 
 
 @fewer
