@@ -2,14 +2,16 @@
 
     <instance>/<digest of row and patch>/   patch.diff test_output.txt run_instance.log report.json verdict.json
 
-Invariants: `verdict.json` is written last and in one step; without it there is no grading, whatever else lies there.
+Invariants: a grading appears in one step, whole; of two that are made at once the first stays.
 Only what was graded is kept, never a failure of the machine. Without a folder nothing is kept.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from agentgym_rtmc.environments.swebench.grading import Grade, GradedRun
 from agentgym_rtmc.environments.swebench.limits import ContainerLimits
 from agentgym_rtmc.environments.swebench.patch import clean_patch, graded_files
 from agentgym_rtmc.environments.swebench.rows import SWEBenchRow
+from agentgym_rtmc.errors import RunFolderError
 
 
 class GradingStore:
@@ -37,13 +40,29 @@ class GradingStore:
         if kept is not None:
             return kept
         done = grade_patch(row, patch, limits=limits, seconds=seconds)
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_text(folder / "patch.diff", _text(done.patch.text))
-        replace_text(folder / "test_output.txt", _text(done.run.log))
-        replace_text(folder / "run_instance.log", "".join(f"{_text(note)}\n" for note in done.notes))
-        replace_text(folder / "report.json", json.dumps(dict(done.run.report), indent=4))
-        replace_text(folder / "verdict.json", json.dumps({**asdict(done.run.grade), "notes": done.notes}, indent=2))
+        self._keep(folder, done)
         return done
+
+    def _keep(self, folder: Path, done: PatchGrade) -> None:
+        """Write a grading where nobody looks, then move it to its place, unless another was faster."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        files = {
+            "patch.diff": _text(done.patch.text),
+            "test_output.txt": _text(done.run.log),
+            "run_instance.log": "".join(f"{_text(note)}\n" for note in done.notes),
+            "report.json": json.dumps(dict(done.run.report), indent=4),
+            "verdict.json": json.dumps({**asdict(done.run.grade), "notes": done.notes}, indent=2),
+        }
+        with tempfile.TemporaryDirectory(prefix=".grading-", dir=folder.parent, ignore_cleanup_errors=True) as scratch:
+            whole = Path(scratch) / "whole"
+            whole.mkdir()
+            for name, text in files.items():
+                replace_text(whole / name, text)
+            try:
+                whole.rename(folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise RunFolderError(f"{folder} could not be written: {error.strerror}; make room") from error
 
 
 def _key(row: SWEBenchRow, patch: str) -> str:
