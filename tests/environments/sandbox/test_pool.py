@@ -182,9 +182,7 @@ def test_sandboxes_in_containers(image: str) -> None:
     assert sorted(outputs) == sorted(f"{number}\n" for number in range(6) for _ in range(2))
 
 
-def test_an_image_that_is_missing_is_told_at_once(image: str) -> None:
+def test_an_image_that_is_missing_is_told(image: str) -> None:
     with SandboxPool(SandboxSpec(image="no-such/image:1"), limit=2, ready=1) as pool:
-        begun = time.monotonic()
         with pytest.raises(ImageMissingError, match="prefetch"):
             pool.acquire(60)
-        assert time.monotonic() - begun < 20
