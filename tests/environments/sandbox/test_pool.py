@@ -183,6 +183,6 @@ def test_sandboxes_in_containers(image: str) -> None:
 
 
 def test_an_image_that_is_missing_is_told(image: str) -> None:
-    with SandboxPool(SandboxSpec(image="no-such/image:1"), limit=2, ready=1) as pool:
-        with pytest.raises(ImageMissingError, match="prefetch"):
-            pool.acquire(60)
+    spec = SandboxSpec(image="no-such/image:1")
+    with SandboxPool(spec, limit=2, ready=1) as pool, pytest.raises(ImageMissingError, match="prefetch"):
+        pool.acquire(60)
