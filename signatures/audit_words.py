@@ -56,9 +56,9 @@ _SOURCE_HOST = re.compile(
 
 def fetched(text: str, packages: frozenset[str]) -> Iterator[str]:
     """Words that fetch the fixed package or its source: installers, git remotes, downloads."""
-    clones = _CLONE.search(text)
-    if (match := _FETCHING_GIT.search(text) or _GITHUB.search(text)) or (clones and _names(text, packages)):
-        yield (match or clones).group()  # type: ignore[union-attr]
+    clone = _CLONE.search(text) if _names(text, packages) else None
+    if match := _FETCHING_GIT.search(text) or _GITHUB.search(text) or clone:
+        yield match.group()
     elif match := _INSTALL.search(text):
         if _wants(match["wanted"], packages):
             yield text

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,27 @@ COMMANDS = sorted({command for pair in SAME + DIFFERENT for command in pair})
 def test_the_corpus_is_large_and_balanced():
     assert len(SAME) >= 150
     assert len(DIFFERENT) >= 150
+
+
+HEADS = [
+    "cat", "grep", "nl", "sed -n", r"python \w+\.py", "sed -i", r"python3 (?:\S*/)?\w+\.py", "ls", "echo", "rm",
+    "pytest", "find", r"python -(?: |$)", "head", r"\./tests/runtests\.py", "git checkout", "python3? -c", "git diff",
+    "git status", "mkdir", r"(?:\./)?bin/test", "git grep", "sphinx-build", "git add",
+]  # fmt: skip
+FEATURES = {
+    "several lines": r"\n", "sed -n range": r"sed -n '?\d+,\d+p", "heredoc": r"<<'?\w", "pipe": r" \| ", ";": "; ",
+    "cat > file <<": r"cat > \S+ <<", "numbered": r"cat -n|nl -ba", "grep -rn": r"grep -(?:rn|R|nR|In)", "&&": " && ",
+    "| sed -n": r"\| sed -n", "|| true": r"\|\| true", "env prefix": r"^\w+=\S+ \w", "cd X &&": r"^cd \S+ &&",
+    "absolute path": r"/testbed\b",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pairs", [SAME, DIFFERENT], ids=["same", "different"])
+def test_the_corpus_covers_what_agents_type(pairs):
+    commands = {command for pair in pairs for command in pair}
+    assert [head for head in HEADS if not any(re.match(head, command) for command in commands)] == []
+    seen = {name for name, pattern in FEATURES.items() if any(re.search(pattern, command) for command in commands)}
+    assert FEATURES.keys() - seen == set()
 
 
 @pytest.mark.parametrize(("left", "right"), SAME)
