@@ -89,7 +89,8 @@ def credit(
         "groups": found.groups,
         "groups_with_one_episode": found.lonely_groups,
         "groups_without_variance": found.unvaried_groups,
-        "turns": found.turns,
+        "turns": len(rows),
+        "turns_compared": found.turns,
         "company_share": 1.0 - found.alone,
         "advantage_rms": advantages.rms,
         "within_episode_share": within_episode_share(by_turn),
@@ -221,7 +222,10 @@ def show_summary(
     if len(problems) > SHOWN_PROBLEMS:
         print(f"                 … and {len(problems) - SHOWN_PROBLEMS} more (all with --json)")
     print(f"groups skipped:  {skipped}")
-    print(f"turns:           {summary['turns']}, {summary['company_share']:.1%} with company")
+    compared = (
+        f"{summary['turns_compared']} in groups of two or more, {summary['company_share']:.1%} of them with company"
+    )
+    print(f"turns:           {summary['turns']}, {compared}")
     if extremes:
         cut = [{**row, "action": row["action"][:60]} for row in extremes]
         print()

@@ -71,6 +71,7 @@ def test_chats_with_broken_rows_are_credited_and_the_broken_located(tmp_path, ca
     summary = told["summary"]
     assert (summary["episodes"], summary["unlabelled"], summary["unreadable"]) == (4, 1, 4)
     assert (summary["groups"], summary["groups_without_variance"], summary["groups_with_one_episode"]) == (2, 1, 0)
+    assert summary["turns"] == summary["turns_compared"] == 9
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["turn"] for row in rows] == [0, 1, 2, 0, 1, 2, 0, 0, 1]
     assert rows[0]["action"] == rows[3]["action"] and rows[1]["action"] != rows[4]["action"]
@@ -89,6 +90,7 @@ def test_the_summary_for_people(tmp_path, capsys):
         "1 without a known outcome",
         "chats.jsonl:6",
         "1 whose returns are all equal",
+        "9, 9 in groups of two or more, 66.7% of them with company",
     ):
         assert part in printed
     for part in ("Will step credit pay here?", "lambda = ", "permutation test", "recommended:", "a.csv"):
