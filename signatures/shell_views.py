@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from agentgym_rtmc.signatures.shell_operations import Handler, Operation, Range, View, union, viewing
 from agentgym_rtmc.signatures.shell_options import Options, read_options
@@ -160,11 +161,24 @@ def _sed(head: str, words: tuple[Word, ...], place: Place) -> Operation | None:
     elif kept := re.fullmatch(r"\s*(\d+)\s*,\s*(\d+|\$)\s*!\s*d\s*", script):
         ranges = sed_ranges(f"{kept.group(1)},{kept.group(2)}p")
     if ranges is not None and len(paths) < 2:
-        return viewing(View(paths, union(ranges)))
+        shown = viewing(View(paths, union(ranges)))
+        if not _overlap(ranges):
+            return shown
+        again = ";".join(f"{first},{'$' if last is None else last}p" for first, last in ranges)  # lines shown twice
+        return replace(shown, raw=Line(" ".join(["sed", "-n", quote(again), *map(quote, paths)])))
     given = {"E" if name == "r" else name for name, _ in options.options}
     flags = "".join(sorted(given & {"n", "E"}))
     pieces = ["sed", *(["-" + flags] if flags else []), quote(script), *(path for path in map(quote, paths))]
     return Operation("view", Line(" ".join(pieces)), paths, detail=script, reads=not re.search(r"\bw\b|e\s*$", script))
+
+
+def _overlap(ranges: list[Range]) -> bool:
+    reached = 0
+    for first, last in sorted(ranges, key=lambda r: r[0]):
+        if first <= reached:
+            return True
+        reached = 10**12 if last is None else last
+    return False
 
 
 SED_LONG = {"--quiet": "n", "--silent": "n", "--expression": "e", "--in-place": "i", "--regexp-extended": "E",
