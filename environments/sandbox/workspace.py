@@ -131,21 +131,37 @@ class OverlayWorkspace:
         """
         if self._top.use() == self._untouched:
             return self._sibling(self._stack, at)
-        self._top.park()
-        try:
-            self._top.freeze()
-        except mounts.MountBusyError as error:
-            raise SandboxBusyError(
-                "the workspace cannot be forked: a process holds a file of it open for writing; end that process first"
-            ) from error
+        self._freeze()
         try:
             stack = replace(self._stack, frozen=(self._top, *self._stack.frozen))
             if len(stack.frozen) <= MAX_DEPTH and stack.roomy():
                 return self._split(stack, at)
             return self._flatten(at)
         except BaseException:
-            self._top.thaw()
+            self._thaw()
             raise
+
+    def _freeze(self) -> None:
+        """Make everything read-only, or raise SandboxBusyError and leave it as it was."""
+        self._top.park()
+        try:
+            if self._stack.folders():
+                mounts.freeze(self.path)  # before Linux 6.5 writers are counted here, not below
+            self._top.freeze()
+        except mounts.MountError as error:
+            self._thaw()
+            if not isinstance(error, mounts.MountBusyError):
+                raise
+            raise SandboxBusyError(
+                "the workspace cannot be forked: a process holds a file of it open for writing; end that process first"
+            ) from error
+
+    def _thaw(self) -> None:
+        """Undo `_freeze`, as far as it came."""
+        self._top.thaw()
+        if self._stack.folders():
+            with contextlib.suppress(mounts.MountError):  # nothing is there, where showing it again failed
+                mounts.thaw(self.path)
 
     @staticmethod
     def _sibling(stack: Stack, at: Path) -> OverlayWorkspace:
@@ -190,7 +206,7 @@ class OverlayWorkspace:
             stack = replace(self._stack, frozen=(copy,), base=None, bytes=size, files=files)
             if not stack.roomy():
                 child = OverlayWorkspace(at, replace(stack, frozen=()), copy)
-                self._top.thaw()
+                self._thaw()
                 return child
             copy.freeze()
             old = self._top, *self._stack.frozen
