@@ -24,6 +24,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,8 @@ from agentgym_rtmc.errors import SandboxError
 
 CONTROLLERS = ("memory", "pids", "cpu")
 _PREFIX = "agentgym-rtmc-"
+_REST = f"{_PREFIX}rest"
+"""Where version 2 has us put the processes of a group that gets groups below it."""
 _PERIOD = 100_000
 """Microseconds over which the share of CPUs is held."""
 _HELPERS = 8
@@ -97,52 +100,66 @@ def _close_all() -> None:
 
 
 def _make_home() -> _Home:
+    hierarchies = _hierarchies()
     found: dict[str, Path] = {}
     versions: dict[str, int] = {}
-    reasons = {}
-    for controller in CONTROLLERS:
-        hierarchy = _hierarchies().get(controller)
-        if hierarchy is None:
-            reasons[controller] = f"the {controller} controller is not to be seen below /sys/fs/cgroup"
-            continue
+    reasons = {
+        controller: f"the {controller} controller is not to be seen below /sys/fs/cgroup"
+        for controller in CONTROLLERS
+        if controller not in hierarchies
+    }
+    for hierarchy in set(hierarchies.values()):
+        controllers = [controller for controller in CONTROLLERS if hierarchies.get(controller) == hierarchy]
         try:
-            _check(hierarchy, controller)
-            found[controller] = hierarchy.own
-            versions[controller] = hierarchy.version
+            _check(hierarchy, controllers)
         except OSError as error:
-            reasons[controller] = f"{hierarchy.own}: {error.strerror}"
+            reasons |= dict.fromkeys(controllers, f"{hierarchy.own}: {error.strerror}")
+            continue
+        found |= dict.fromkeys(controllers, hierarchy.own)
+        versions |= dict.fromkeys(controllers, hierarchy.version)
     return _Home(found, versions, reasons)
 
 
-def _check(hierarchy: _Hierarchy, controller: str) -> None:
-    """Make a group for trial. Raises OSError where that is refused."""
-    if hierarchy.version == 2:
-        _enable(hierarchy, controller)
+def _check(hierarchy: _Hierarchy, controllers: list[str]) -> None:
+    """Make a group for trial and put a process into it. Raises OSError where that is refused."""
+    enabled = _enable(hierarchy, controllers) if hierarchy.version == 2 else []
     folder = hierarchy.own / f"{_PREFIX}{owner.me()}.try"
-    folder.mkdir()
     try:
-        with (folder / "cgroup.procs").open("wb"):
-            pass  # it may be written to
-    finally:
-        folder.rmdir()
+        folder.mkdir()
+        try:
+            words = ["sh", "-c", 'echo 0 >"$1"', "sh", str(folder / "cgroup.procs")]
+            if subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode:
+                raise OSError(errno.EPERM, "processes cannot be put into groups below it")
+        finally:
+            _remove(folder)
+    except OSError:
+        for controller in enabled:
+            _write(hierarchy.own / "cgroup.subtree_control", f"-{controller}")
+        raise
 
 
-def _enable(hierarchy: _Hierarchy, controller: str) -> None:
-    """Let groups below ours have a controller, which version 2 allows only where no process is in ours itself."""
+def _enable(hierarchy: _Hierarchy, controllers: list[str]) -> list[str]:
+    """Let groups below ours have controllers, which version 2 allows only where no process is in ours itself.
+
+    Returns those that were not enabled before.
+    """
     switch = hierarchy.own / "cgroup.subtree_control"
-    if controller in switch.read_text().split():
-        return
+    missing = [controller for controller in controllers if controller not in switch.read_text().split()]
+    words = " ".join(f"+{controller}" for controller in missing)
     try:
-        _write(switch, f"+{controller}")
+        _write(switch, words)
     except OSError as error:
-        if error.errno != errno.EBUSY or not _ours_to_arrange(hierarchy):
+        if error.errno != errno.EBUSY:
             raise
-        leaf = hierarchy.own / f"{_PREFIX}rest"
+        if not _ours_to_arrange(hierarchy):
+            raise OSError(errno.EBUSY, "processes are in it, and it has not been delegated to them") from error
+        leaf = hierarchy.own / _REST
         leaf.mkdir(exist_ok=True)
         for pid in (hierarchy.own / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 _write(leaf / "cgroup.procs", pid)
-        _write(switch, f"+{controller}")
+        _write(switch, words)
+    return missing
 
 
 def _ours_to_arrange(hierarchy: _Hierarchy) -> bool:
@@ -169,6 +186,8 @@ def _hierarchies() -> dict[str, _Hierarchy]:
         kind, _, options = after.split(" ", 2)
         if kind == "cgroup2" and "version 2" in paths:
             own = _below(Path(point), root, paths["version 2"])
+            if own is not None and own.name == _REST:
+                own = own.parent
             if own is not None and (own / "cgroup.controllers").exists():
                 for name in (own / "cgroup.controllers").read_text().split():
                     found[name] = _Hierarchy(2, Path(point), own)
@@ -187,6 +206,8 @@ def _below(point: Path, root: str, path: str) -> Path | None:
 
 
 def _write(path: Path, text: str) -> None:
+    if not text:
+        return
     # One system call that tells whether the kernel agreed; `write_text` would truncate, which some of these refuse.
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
