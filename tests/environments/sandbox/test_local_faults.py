@@ -56,7 +56,8 @@ def _work_and_end(place: Path, work: Callable[[], object]) -> NoReturn:
         traceback.print_exc()
     if folders._mine and folders._mine[0] == os.getpid():
         folders._remove_run_folder(folders._mine[1])
-    cgroups._close_all()
+    if os.getpid() in cgroups._homes:
+        cgroups._close_all()
     os._exit(code)
 
 
