@@ -15,6 +15,7 @@ import pytest
 
 from agentgym_rtmc.environments.sandbox import folders, layers, mounts
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, MIB, SandboxSpec, WorkspacePathError
+from agentgym_rtmc.environments.sandbox.local import LocalSandbox
 from agentgym_rtmc.environments.sandbox.workspace import (
     MAX_DEPTH,
     FolderWorkspace,
@@ -303,3 +304,16 @@ print(child.how, (two / "f").read_text(), len(mounts.below(folders.run_folder())
     assert done.stdout == "overlay x 6\n", done.stderr  # the run folder, three layers, two views
     assert mounts.below(odd) == []
     assert os.listdir(odd) == []  # noqa: PTH208
+
+
+def test_a_sandbox_says_that_it_is_busy_and_goes_on(isolation: str, overlays: None) -> None:
+    with LocalSandbox(SandboxSpec(isolation=isolation)) as sandbox:
+        assert sandbox.forks_by == "overlay"
+        sandbox.exec(["sh", "-c", "echo one > f"])
+        with (sandbox.workspace / "f").open("a") as writer:
+            with pytest.raises(SandboxBusyError):
+                sandbox.fork()
+            writer.write("two\n")
+        with sandbox.fork() as child:
+            assert child.exec(["sh", "-c", "echo three >> f; cat f"]).stdout == "one\ntwo\nthree\n"
+        assert sandbox.exec(["sh", "-c", "echo four >> f; cat f"]).stdout == "one\ntwo\nfour\n"
