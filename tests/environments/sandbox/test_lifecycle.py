@@ -101,10 +101,13 @@ def test_closing_removes_the_folder_whatever_is_in_it(isolation: str) -> None:
 def test_no_descriptors_leak(make: MakeSandbox) -> None:
     sandbox = make(timeout=0.05)
     sandbox.exec(["true"], timeout=10)
-    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    for argv in (["true"], ["sleep", "9"], ["no-such-program"], ["echo", "x" * 1_000_000]):
-        sandbox.exec(argv)
-    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    rounds = 5
+    for _ in range(rounds):
+        for argv in (["true"], ["sleep", "9"], ["no-such-program"], ["echo", "x" * 1_000_000]):
+            sandbox.exec(argv)
+    # A leak would grow with the rounds; connections to an engine, of which two may be needed at once, are kept.
+    assert len(os.listdir("/proc/self/fd")) - before < rounds  # noqa: PTH208
 
 
 def test_what_the_machine_refuses_is_a_sandbox_error_and_passes(make: MakeSandbox) -> None:
