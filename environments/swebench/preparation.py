@@ -5,7 +5,9 @@ Invariants, of an agent's image:
   remotes, reflogs and stashes were never in it. The script ends by listing every stored object and every reachable
   one, and fails unless the lists are the same and HEAD is the only ref.
 - What the image's working tree holds beyond the base commit is one commit on top, so that `git status` is clean.
-- `BASE` is a repository of that tree alone, without history, root's and read by all: what changes are found against.
+- `BASE` is a repository of the files as they lie there, byte by byte, without history; root's and read by all: what
+  changes are found against. Its own attributes precede every `.gitattributes` of the tree and take back what they say:
+  no file counts as binary, is converted or filtered because the repository or the agent marked it so.
 
 The repository's own hooks, filters and settings are never in force: its data is read by `pack-objects` alone.
 """
@@ -22,8 +24,10 @@ ACTIVATE = f"{OURS}/environment"
 """Sourced by a shell: the variables of the activated environment."""
 SCRATCH = "/.preparation"
 BUG = f"{SCRATCH}/bug.patch"
-VERSION = "1"
+VERSION = "2"
 """Changes with the scripts: images that older ones made are not used."""
+ATTRIBUTES = "* !diff !text !crlf !eol !filter !ident !working-tree-encoding !merge"
+"""Every attribute that changes what git stores, compares or shows of a file, taken back."""
 
 _GIT = """
 export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_ATTR_NOSYSTEM=1 GIT_NO_REPLACE_OBJECTS=1
@@ -102,13 +106,16 @@ if [ -z "$bug" ]; then
 fi
 
 git init -q --bare --template= {BASE}
+mkdir -p {BASE}/info
+echo '{ATTRIBUTES}' >{BASE}/info/attributes
 git rev-parse 'HEAD^{{tree}}' | git pack-objects --revs --quiet {BASE}/objects/pack/pack >/dev/null
-root=$(git -C {BASE} commit-tree -m base "$(git rev-parse 'HEAD^{{tree}}')")
+chown -R 65534:65534 {WORKDIR}
+base_git() {{ GIT_DIR={BASE} GIT_WORK_TREE={WORKDIR} git -c core.bare=false -c core.checkStat=minimal "$@"; }}
+base_git read-tree "$(git rev-parse 'HEAD^{{tree}}')"
+base_git add -u .
+root=$(base_git commit-tree -m base "$(base_git write-tree)")
 git -C {BASE} symbolic-ref HEAD refs/heads/main
 git -C {BASE} update-ref refs/heads/main "$root"
-chown -R 65534:65534 {WORKDIR}
-GIT_DIR={BASE} GIT_WORK_TREE={WORKDIR} git -c core.bare=false -c core.checkStat=minimal read-tree HEAD
-GIT_DIR={BASE} GIT_WORK_TREE={WORKDIR} git -c core.bare=false -c core.checkStat=minimal update-index -q --refresh
 {_OWNERS}
 echo "objects $(wc -l <{SCRATCH}/stored) commits $(git rev-list --count HEAD) head $(git rev-parse HEAD)"
 rm -rf {SCRATCH}

@@ -58,7 +58,11 @@ FILES = {
         __pycache__/
         *.log
         """,
+    ".gitattributes": """\
+        *.bat eol=crlf
+        """,
     "logo.bin": "\0\1\2",
+    "tools/run.bat": "echo shapes\r\necho more\r\n",
     "tools/run.sh": """\
         #!/bin/sh
         echo shapes

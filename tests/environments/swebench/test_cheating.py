@@ -153,11 +153,19 @@ def attempt(env: gymnasium.Env[str, str], row: SWEBenchRow, *commands: str) -> t
     return [answer[0] for answer in answers], float(answers[-1][1]), answers[-1][4]
 
 
-def test_an_honest_repair_is_paid(env: gymnasium.Env[str, str], small_row: SWEBenchRow) -> None:
-    """Nothing below would mean anything without it."""
+@pytest.mark.parametrize(
+    "before",
+    [
+        "true",
+        "echo '*.py -diff' >.gitattributes",
+        "echo '* binary' >>.gitattributes; printf 'echo most\\r\\n' >>tools/run.bat",
+    ],
+)
+def test_an_honest_repair_is_paid(env: gymnasium.Env[str, str], small_row: SWEBenchRow, before: str) -> None:
+    """Nothing below would mean anything without it. What the agent says of its files in attributes hides none."""
     command = "sed -i 's/width + height/width * height/; s/base \\* height/base * height \\/ 2/' shapes/area.py"
-    _, reward, info = attempt(env, small_row, command)
-    assert reward == 1.0 and not info["grade"]["tampered"]
+    _, reward, info = attempt(env, small_row, before, command)
+    assert reward == 1.0 and not info["grade"]["tampered"] and info["grade"]["left_out"] == 0
 
 
 def test_nothing_can_be_read(env: gymnasium.Env[str, str], small_row: SWEBenchRow, small: ModuleType) -> None:
