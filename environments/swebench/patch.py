@@ -178,12 +178,12 @@ def _unwanted(change: FileChange, graded: frozenset[str]) -> str:
         return "a graded test file"
     if change.binary:
         return "a binary file"
-    if (change.old is None or change.moved) and change.new is not None and _is_product(change.new):
+    if (change.old is None or change.moved) and change.new is not None and is_product(change.new):
         return "a build product"
     return ""
 
 
-def _is_product(path: str) -> bool:
+def is_product(path: str) -> bool:
     """Whether a new file is what tools leave behind. A tracked file of such a name may be changed."""
     *folders, name = path.split("/")
     if any(part in _PRODUCT_FOLDERS or part.endswith((".egg-info", ".dist-info")) for part in folders):

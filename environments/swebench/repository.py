@@ -1,11 +1,14 @@
 """The repository in an agent's sandbox: what was changed in it, and the changes as a patch.
 
 git runs in the sandbox alone, as the agent's user, on the clean copy of the repository's data that the image holds
-(`preparation.BASE`, which is root's): the agent's `.git` with its hooks, filters and settings is never opened. So what
-the agent staged, committed or left untracked makes no difference; what counts is what the files are.
+(`preparation.BASE`, which is root's): the agent's `.git` with its hooks, filters and settings is never in force. So
+what the agent staged, committed or left untracked makes no difference; what counts is what the files are, byte by
+byte: attributes in the tree have no say (`preparation.ATTRIBUTES`).
 
 Invariants: what comes back is bytes that an agent may have made up; `patch.clean_patch` decides what of it counts.
-Files that the project's `.gitignore` excludes are no part of it, as in official gradings.
+Files that the project's `.gitignore` excludes are no part of it, as in official gradings, unless the agent tracks
+them: of its `.git` one file, the index, is read for their names, and only for these - as data of a repository that is
+ours, a copy of limited size. An index that cannot be read so adds no names.
 """
 
 from __future__ import annotations
@@ -15,10 +18,15 @@ from collections.abc import Mapping
 
 from agentgym_rtmc.environments.sandbox.base import ExecResult, Sandbox, WorkspacePathError
 from agentgym_rtmc.environments.swebench import preparation
+from agentgym_rtmc.environments.swebench.patch import is_product
 
 MOST_FILES = 200
 """Changed files that are told of; beyond that only their number."""
+MOST_TRACKED = 2000
+"""Ignored files that the agent tracks; any beyond that are left out."""
 SECONDS = 120.0
+_INDEX_BYTES = 64 << 20
+_INDEX_SECONDS = 20
 _CODE = "-c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.attributesFile=/dev/null -c core.excludesFile="
 _GIT = f"""
 export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_ATTR_NOSYSTEM=1 GIT_NO_REPLACE_OBJECTS=1
@@ -30,6 +38,18 @@ mkdir -p /tmp/objects/info /tmp/objects/pack
 git() {{
   command git {_CODE} -c core.bare=false -c core.untrackedCache=false -c core.quotePath=on "$@"
 }}
+# The ignored files that are in the agent's index and not in ours, each ended by a NUL.
+tracked() {{
+  if [ ! -f .git/index ] || [ -L .git ] || [ -L .git/index ]; then return; fi
+  head -c {_INDEX_BYTES} .git/index >/tmp/agent-index
+  export -f git
+  GIT_INDEX_FILE=/tmp/agent-index timeout {_INDEX_SECONDS} bash -c 'git ls-files -zci --exclude-standard' \\
+    2>/dev/null </dev/null | sort -zu >/tmp/tracked
+  git ls-tree -rz --name-only HEAD | sort -zu >/tmp/known
+  comm -z23 /tmp/tracked /tmp/known | head -z -n {MOST_TRACKED} | while IFS= read -r -d '' path; do
+    if [ -L "$path" ] || [ -f "$path" ]; then printf '%s\\0' "$path"; fi
+  done
+}}
 """
 # Whoever made a folder unreadable meant nothing by it.
 _CHANGES = f"""
@@ -38,7 +58,8 @@ git() {{ command git {_CODE} -c core.bare=false -c core.checkStat=minimal -c cor
 cp {preparation.BASE}/index /tmp/index
 cd {preparation.WORKDIR} || exit 1
 git update-index -q --refresh >/dev/null 2>&1
-{{ git diff-files --name-only -z; git ls-files --others --exclude-standard -z; }} 2>/dev/null | sort -zu >/tmp/names
+{{ git diff-files --name-only -z; git ls-files --others --exclude-standard -z; tracked; }} 2>/dev/null |
+  sort -zu >/tmp/names
 tr -cd '\\0' </tmp/names | wc -c
 head -z -n {MOST_FILES} /tmp/names | xargs -0 -r sh -c '
 for path; do
@@ -49,13 +70,25 @@ for path; do
   printf "%s %s\\0" "${{digest%% *}}" "$path"
 done' sh
 """
+_TRACKED = f"""
+{_GIT}
+cd {preparation.WORKDIR} || exit 1
+tracked
+"""
+# Its standard input: ignored files that are part of it nevertheless.
 _PATCH = f"""
 {_GIT}
+cat >/tmp/forced
 cd {preparation.WORKDIR} || exit 1
 find . -xdev -type d ! -perm -u+rwx -exec chmod u+rwx {{}} + 2>/dev/null
 rm -f "./$1"
 git read-tree HEAD || exit 1
 git add -A --ignore-errors . 2>/dev/null
+# One that cannot be added (below a link, say) ends the whole; then each on its own.
+git update-index --add -z --stdin </tmp/forced 2>/dev/null ||
+  while IFS= read -r -d '' path; do
+    git update-index --add -- "$path" 2>/dev/null </dev/null
+  done </tmp/forced
 # A repository within the repository has no files, only a commit that nobody else has.
 git diff --cached --raw --no-renames HEAD | sed -n 's/^:[0-7]* 160000 [^\t]*\t//p' |
   while IFS= read -r path; do git update-index --force-remove -- "$path"; done
@@ -92,7 +125,7 @@ class Repository:
     def patch(self) -> bytes | None:
         """What the agent did, as `git diff` writes it; None where the agent made that impossible (a full disk, say)."""
         name = f".patch-{secrets.token_hex(8)}"
-        told = self._run(_PATCH, name)
+        told = self._run(_PATCH, name, stdin=self._tracked())
         if told.code:
             return None
         try:
@@ -102,5 +135,13 @@ class Repository:
         finally:
             self._sandbox.exec(["rm", "-f", "--", f"{preparation.WORKDIR}/{name}"])
 
-    def _run(self, script: str, argument: str) -> ExecResult:
-        return self._sandbox.exec(["/bin/bash", "-c", script, "bash", argument], timeout=SECONDS)
+    def _tracked(self) -> bytes:
+        """The ignored files that the agent tracks, without what tools leave behind, as names that end in a NUL."""
+        told = self._run(_TRACKED, "")
+        if told.code or told.truncated:
+            return b""
+        names = [name for name in told.stdout.split("\0") if name and not is_product(name)]
+        return "".join(f"{name}\0" for name in names).encode("utf-8", "surrogateescape")
+
+    def _run(self, script: str, argument: str, stdin: bytes = b"") -> ExecResult:
+        return self._sandbox.exec(["/bin/bash", "-c", script, "bash", argument], timeout=SECONDS, stdin=stdin)
