@@ -22,6 +22,7 @@ from agentgym_rtmc.environments.swebench.log import (
     foreign_markers,
     holds_marker,
     segment_of,
+    streams_apart,
     uniform_lines,
 )
 from agentgym_rtmc.environments.swebench.rows import SWEBenchRow
@@ -154,7 +155,8 @@ def _contradictions(row: SWEBenchRow, log: str) -> list[str]:
     seen = inspect_segment(row, segment)
     if not seen["tests"]:
         # swebench then looks for results in the whole log, where the agent's diff stands.
-        return ["there are results outside the markers only"]
+        why = ": its standard output stands apart, in which results and the agent's diff cannot be told apart"
+        return [f"there are results outside the markers only{why if streams_apart(log) else ''}"]
     failing = seen["contradicted"]
     if failing:  # swebench goes by the last line on a test
         return [f"{failing[0]} is reported as failed and, further down, as passed ({len(failing)} such tests)"]

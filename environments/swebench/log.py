@@ -5,7 +5,8 @@ first exit code. Everything in the log that an agent can influence could therefo
 
 Invariants: what is checked is what swebench will read: line ends are made uniform first. In a log made here each
 marker is the host's; one found in the output of the agent's code is made harmless and told. In a log from elsewhere
-more markers than an official run prints, or in another order, are told.
+more markers than an official run prints, or in another order, are told. The official run has two forms: both streams
+in one, or one after the other (`streams_apart`).
 """
 
 from __future__ import annotations
@@ -76,9 +77,22 @@ def foreign_markers(log: str) -> tuple[str, ...]:
     # Officially twice: in the shell's trace of `echo`, and printed by it.
     if len(codes) > 2 or len(set(values)) > 1 or len(values) < len(codes):
         told.append(f"the log has {len(codes)} exit codes: {', '.join(values) or 'none of them a number'}")
-    if codes and (not ends or codes[0].start() < ends[0].start()):
+    if codes and (not ends or codes[0].start() < ends[0].start()) and not streams_apart(log):
         told.append("the log's exit code does not stand behind its end marker")
     return tuple(told)
+
+
+def streams_apart(log: str) -> bool:
+    """Whether all of standard output stands before standard error, as swebench's runner on Modal puts them together.
+
+    `log` has uniform lines. The shell traces to standard error, so both markers and the trace of the exit code stand
+    behind the code that was printed. A run with both streams in one cannot look so: it would print the code once more.
+    """
+    starts, ends, codes = (list(re.finditer(re.escape(one), log)) for one in (START, END, EXIT_CODE))
+    if (len(starts), len(ends), len(codes)) != (1, 1, 2):
+        return False
+    in_order = codes[0].start() < starts[0].start() < ends[0].start() < codes[1].start()
+    return in_order and log.endswith("+ echo '", 0, codes[1].start()) and len(set(_CODE.findall(log))) == 1
 
 
 def holds_marker(text: str) -> bool:

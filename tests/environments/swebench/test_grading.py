@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -44,6 +45,24 @@ def test_every_recorded_log_is_graded_as_recorded(recorded: Recorded) -> None:
             grade_log(SWEBenchRow.read(row, "x"), patch_of(row, log), log["log"].replace("\n", "\r\n").encode())
             == grade
         )
+
+
+@pytest.mark.parametrize("believed", [True, False])
+def test_standard_output_before_standard_error(recorded: Recorded, believed: bool) -> None:
+    """As swebench's runner on Modal puts a log together: paid where results (unittest's) are on standard error."""
+    for row, log in [one for one in recorded if one[1]["resolved"]][:6]:
+        before, _, rest = str(log["log"]).partition(f"+ : '{START}'\n")
+        results, _, rest = rest.partition(f"+ : '{END}'\n")
+        printed = re.search(rf"^{re.escape(EXIT_CODE)}: \d+\n", rest, re.MULTILINE)
+        assert printed is not None
+        after = rest.replace(printed[0], "", 1)
+        code = printed[0].strip()
+        out, err = ("", results) if believed else (results, "")
+        trace = "" if f"+ echo '{code}'" in after else f"+ echo '{code}'\n"
+        apart = f"{out}{printed[0]}{before}+ : '{START}'\n{err}+ : '{END}'\n{trace}{after}"
+        grade = grade_log(row, row["patch"], apart)
+        assert grade.resolved and grade.tampered != believed
+        assert believed or "its standard output stands apart" in grade.reasons[0]
 
 
 def empty(recorded: Recorded) -> Recorded:

@@ -13,6 +13,7 @@ from agentgym_rtmc.environments.swebench.log import (
     foreign_markers,
     holds_marker,
     segment_of,
+    streams_apart,
     uniform_lines,
 )
 
@@ -67,12 +68,20 @@ GOOD = (
     f"setup\n+ : '{START}'\nPASSED a\nno newline+ : '{END}'\n"
     f"+ echo '{EXIT_CODE}: 0'\n{EXIT_CODE}: 0\n+ git checkout x\n"
 )
+APART = f"setup\nno newline{EXIT_CODE}: 0\nrestored\n+ : '{START}'\nok\n+ : '{END}'\n+ echo '{EXIT_CODE}: 0'\n+ git\n"
+"""Standard output, then standard error."""
 
 
 @pytest.mark.parametrize(
     ("log", "told"),
     [
         (GOOD, ""),
+        (APART, ""),
+        (f"{EXIT_CODE}: 0\n{APART}", "3 exit codes"),
+        (f"{APART}{EXIT_CODE}: 0\n", "3 exit codes"),
+        (APART.replace(f"{EXIT_CODE}: 0", f"{EXIT_CODE}: 1", 1), "2 exit codes: 1, 0"),
+        (APART.replace("+ echo '", "+ printf '"), "does not stand behind its end marker"),
+        (APART.partition("+ echo")[0], "does not stand behind its end marker"),
         ("", ""),
         (GOOD.partition("no newline")[0], ""),
         (f"{GOOD}{START}", "2 start and 1 end markers"),
@@ -88,3 +97,4 @@ GOOD = (
 def test_markers_in_a_log_from_elsewhere(log: str, told: str) -> None:
     found = foreign_markers(log)
     assert told in " ".join(found) and bool(told) == bool(found)
+    assert streams_apart(log) == (log == APART)

@@ -104,15 +104,17 @@ def test_attributes_hide_nothing(collect: Collect, place: str, lines: tuple[str,
             f"rm -rf .gitattributes shapes && git checkout -q . && printf '{attributes}\\n' >{place} && "
             "printf '# $Id$\\n# its end\\r\\n' >>shapes/text.py && printf 'a = 1\\r\\n' >shapes/fresh.py"
         )
-        assert sorted(change.path for change in patch.changes) == sorted([place, "shapes/fresh.py", "shapes/text.py"])
+        expected = sorted([place, "shapes/fresh.py", "shapes/text.py"])
+        assert sorted(change.path for change in patch.changes) == expected and not patch.dropped, attributes
         assert "+# $Id$\n+# its end\r\n" in patch.text and "+a = 1\r\n" in patch.text, attributes
-        assert not patch.dropped and sorted(repository.changes() or {}) == sorted([place, "shapes/fresh.py", "shapes/text.py"]), attributes
+        assert sorted(repository.changes() or {}) == expected, attributes
 
 
 def test_ignored_files_that_are_tracked(collect: Collect) -> None:
     patch, repository = collect(
         "mkdir -p sub build; for name in staged committed untracked gone; do echo $name >$name.log; done; "
-        "echo deep >'sub/ü x.log'; ln -s staged.log link.log; mkdir __pycache__; echo product | tee build/x.log __pycache__/x.py; "
+        "echo deep >'sub/ü x.log'; ln -s staged.log link.log; "
+        "mkdir __pycache__; echo product | tee build/x.log __pycache__/x.py; "
         "git add -f staged.log gone.log link.log 'sub/ü x.log' __pycache__ build/x.log; rm gone.log; "
         "git add -f committed.log; git commit -qm x committed.log"
     )
@@ -125,13 +127,13 @@ def test_ignored_files_that_are_tracked(collect: Collect) -> None:
 def test_an_index_that_lies(collect: Collect, sandbox: Sandbox) -> None:
     """The agent's index is data: names that lead elsewhere, or no index at all, add nothing and hide nothing."""
     honest = "echo '# more' >>shapes/text.py; echo x >real.log; git add -f real.log; "
-    rename = "python3 -c 'import sys; d = open(\".git/index\", \"rb\").read(); {}'"
-    write = "import hashlib; open(\".git/index\", \"wb\").write(d[:-20] + hashlib.sha1(d[:-20]).digest())"
+    rename = 'python3 -c \'import sys; d = open(".git/index", "rb").read(); {}\''
+    write = 'import hashlib; open(".git/index", "wb").write(d[:-20] + hashlib.sha1(d[:-20]).digest())'
     for lie, found in {
         "": ["real.log", "shapes/text.py"],
         "mkdir other; mv real.log other/; ln -s other inner": ["shapes/text.py"],
-        rename.format("d = d.replace(b\"real.log\", b\"../r.log\");" + write): ["shapes/text.py"],
-        rename.format("d = d.replace(b\"real.log\", b\".git/log\");" + write): ["shapes/text.py"],
+        rename.format('d = d.replace(b"real.log", b"../r.log");' + write): ["shapes/text.py"],
+        rename.format('d = d.replace(b"real.log", b".git/log");' + write): ["shapes/text.py"],
         "head -c 100 .git/index >x; cat x >.git/index; rm x": ["shapes/text.py"],
         "rm .git/index; mkfifo .git/index": ["shapes/text.py"],
         "git update-index --split-index": ["shapes/text.py"],
