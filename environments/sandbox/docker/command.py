@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -166,31 +167,41 @@ class Commands:
                 return End(137, killed_for)
             running.settle()
             code = running.code()
-        if code > 128:  # it was our shell that was killed, as far as can be told
+        if not running.came_to_its_end:  # our shell was killed, or starved
             self.sweep()
-            return End(code, "")
         return End(code, "", running.full)
 
     def sweep(self, beside: Sequence[Stream] = ()) -> None:
         """Kill whatever the agent's user runs, and empty /tmp. Streams `beside` are moved on meanwhile: an engine tells
         nothing more of a container while one of its streams is full."""
-        if self._outside is not None:
-            self._outside.kill()
+        give_up = time.monotonic() + PATIENCE
+        while True:
+            if self._outside is not None:
+                self._outside.kill()
+            if self._sweep_with_room(beside):
+                return
+            if time.monotonic() > give_up:
+                raise SandboxError(f"a killed command kills what is to kill it (container {self._container.id[:12]})")
+
+    def _sweep_with_room(self, beside: Sequence[Stream]) -> bool:
         try:
-            self._sweep(beside)
+            return self._sweep(beside)
         except _NotStartedError:
             # The agent's processes leave no room for another one, so we make some.
             engine = self._container.engine
             engine.limit_processes(self._container.id, self._most + _ROOM)
-            self._sweep(beside)
+            swept = self._sweep(beside)
             engine.limit_processes(self._container.id, self._most)
+            return swept
 
-    def _sweep(self, beside: Sequence[Stream]) -> None:
+    def _sweep(self, beside: Sequence[Stream]) -> bool:
+        """Send a shell in; return whether it came to its end: what it is to kill may have been quicker."""
         with self._exec(scripts.SWEEP_WORDS, [Bytes(1000)], None) as sweeping:
             sweeping.beside = beside
             sweeping.wait_for_start()
             if sweeping.wait(PATIENCE, lambda: None):
                 raise SandboxError(f"a killed command does not die (container {self._container.id[:12]})")
+            return sweeping.came_to_its_end
 
     def _kill(self, running: _Running) -> None:
         """Kill until the command's streams close: the first signal may have come before its process did."""
@@ -205,12 +216,13 @@ class Commands:
     def _exec(self, words: list[str], sinks: Sequence[Sink], stdin: bytes | None) -> Iterator[_Running]:
         engine = self._container.engine
         with engine.failures("run a command"):
-            given = {"stdin": stdin is not None, "user": AGENT, "workdir": "/"}
+            word = secrets.token_hex(16)
+            given = {"stdin": stdin is not None, "user": AGENT, "workdir": "/", "environment": {scripts.WORD: word}}
             exec_id = str(engine.quick.exec_create(self._container.id, words, **given)["Id"])
             connection = engine.open()
             self._begun = True
             early = engine.take_over(connection, f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
-            running = _Running(self._container, exec_id, sinks)
+            running = _Running(self._container, exec_id, sinks, word)
             try:
                 running.stream = Stream(connection, early, running.feed, stdin)
                 yield running
@@ -224,7 +236,9 @@ class _Running:
     stream: Stream
     beside: Sequence[Stream] = ()
 
-    def __init__(self, container: Container, exec_id: str, sinks: Sequence[Sink]) -> None:
+    def __init__(self, container: Container, exec_id: str, sinks: Sequence[Sink], word: str) -> None:
+        """`word`: what our shell says, and nobody else can, when it has come to its end."""
+        self._word = word.encode()
         self._container = container
         self._id = exec_id
         self._sinks = sinks
@@ -247,8 +261,9 @@ class _Running:
                 self._noise += data[: 2000 - len(self._noise)]
                 return
             self._started, data = True, data[1:]
-        if kind == STDOUT:  # our shell's last byte does not belong to the command's output
-            data, self._last = (self._last + data)[:-1], data[-1:] or self._last
+        if kind == STDOUT:  # our shell's last words do not belong to the command's output
+            data, keep = self._last + data, len(self._word) + 1
+            data, self._last = data[:-keep], data[-keep:]
         if not data:
             return
         try:
@@ -260,11 +275,16 @@ class _Running:
     @property
     def full(self) -> Limit | None:
         """What our shell said last, of a command that it outlived."""
-        return scripts.ENDED.get(self._last)
+        return scripts.ENDED.get(self._last[-1:]) if self.came_to_its_end else None
+
+    @property
+    def came_to_its_end(self) -> bool:
+        """Whether our shell has done all it had to do."""
+        return self._last[:-1] == self._word and self._last[-1:] in scripts.ENDED
 
     def settle(self) -> None:
-        """Give the command its last byte where that was not our shell's."""
-        if self._last and self._last not in scripts.ENDED:
+        """Give the command its last bytes where those were not our shell's."""
+        if self._last and not self.came_to_its_end:
             self._sinks[0].feed(self._last)
 
     def wait_for_start(self) -> None:

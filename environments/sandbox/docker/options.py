@@ -59,12 +59,15 @@ def create_arguments(
     room for what such a file system starts with.
     """
     safe = "nosuid,nodev,exec"
+    counted = "" if image.engine.is_podman else f",nr_inodes={spec.disk_files + 1}"  # one is the folder itself
     tmpfs = {
         # What an image declares as a volume would be a folder of the engine's machine without a limit.
         **{place: f"size={spec.disk_bytes},mode=0755,{safe}" for place in image.volumes if place != spec.workdir},
         scripts.FOLDER: f"size={32 * MIB},mode=0755,{safe}",
-        "/tmp": f"size={spec.disk_bytes},mode=1777,{safe}",
+        "/tmp": f"size={spec.disk_bytes},mode=1777,{safe}{counted}",
     }
+    if not image.engine.is_podman:  # which makes this one itself
+        tmpfs["/dev/shm"] = f"size={spec.disk_bytes},mode=1777,nosuid,nodev,noexec{counted}"
     mounts, to_open = [], list[str]()
     if slot is not None:
         mounts.append(Mount(target=spec.workdir, source=slot, type="bind", propagation="rslave"))

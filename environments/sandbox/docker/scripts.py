@@ -22,6 +22,9 @@ ALWAYS_THERE = 4
 """Processes in a container while our shell is the only one of the agent's user: init, timeout, cat, and that shell."""
 STARTED = b"\x01"
 """First byte on standard output: the shell runs, and begins with what it was asked for."""
+WORD = "SANDBOX_WORD"
+"""Environment variable of our shell, which the agent's command does not see: what it says when it has come to its end.
+Nobody may read the memory of our shell, so what has said it is no other, and has not been starved half-way."""
 READY = b"ready\n"
 """What the first process says when commands can come."""
 
@@ -56,20 +59,23 @@ if left; then
   if left; then chmod -R u+rwX /tmp /dev/shm; rm -rf /tmp /dev/shm; fi
 fi
 """
+# Variables set before the command runs have names of their own: those of the image or the spec are the command's.
 _BEGIN = rf"""
 printf '\001'
-w=$1
+sandbox_word=${WORD}
+unset {WORD}
+sandbox_place=$1
 shift
-p=$PATH
+sandbox_path=$PATH
 {_PATH}
-cd "$w" || {{ chmod u+rwx "$w" || mkdir -p "$w"; cd "$w"; }}
-PATH=$p
+cd "$sandbox_place" || {{ chmod u+rwx "$sandbox_place" || mkdir -p "$sandbox_place"; cd "$sandbox_place"; }}
+PATH=$sandbox_path
 """
 # The shell's own descriptor 2 is closed and 9 is the command's: shells like to remark on how a command died.
 _RUN = '(exec "$@") 2>&9 9>&-\nc=$?'
 
 _FULL = """
-set -- $(stat -f -c '%f %d' "$w" 2>&-)
+set -- $(stat -f -c '%f %d' "$sandbox_place" 2>&-)
 [ "${1:-9}" -lt 4 ] && end='\\002'
 [ "${2:-9}" -lt 2 ] && end='\\003'
 """
@@ -78,16 +84,17 @@ set -- $(stat -f -c '%f %d' "$w" 2>&-)
 def around(merged: bool, look_for_room: bool) -> str:
     """The shell that runs `$2 $3 …` in the folder `$1`, with both streams on standard output if `merged`.
 
-    Its last byte on standard output is one of `ENDED`; `look_for_room`: whether the folder's file system is full.
+    Its last words on standard output are the one in the variable `WORD` and one of `ENDED`; `look_for_room`: whether
+    the folder's file system is full.
     """
     streams = "exec 9>&1 2>&-" if merged else "exec 9>&2 2>&-"
     full = _FULL if look_for_room else ""
-    return f"{streams}{_BEGIN}{_RUN}{_CLEAN}end='\\001'\n{full}printf $end\nexit $c"
+    return f"{streams}{_BEGIN}{_RUN}{_CLEAN}end='\\001'\n{full}printf \"$sandbox_word$end\"\nexit $c"
 
 
 ENDED: dict[bytes, Limit | None] = {b"\x01": None, b"\x02": "full-disk", b"\x03": "full-files"}
-SWEEP = f"exec 2>&-\nprintf '\\001'{_CLEAN}printf '\\001'\nexit 0"
-"""Kills whatever the agent's user runs."""
+SWEEP = f"exec 2>&-\nprintf '\\001'{_CLEAN}printf \"${WORD}\\001\"\nexit 0"
+"""Kills whatever the agent's user runs; its last words are as those of `around`."""
 
 NOT_FOUND, CROSSED, CLOSED, FOLDER_THERE, NOT_PLAIN, NO_ROOM = 40, 41, 42, 43, 44, 45
 """How `READ` and `WRITE` end when they refuse."""

@@ -183,6 +183,36 @@ def test_the_shell_around_commands_can_be_killed_but_not_changed(image: str) -> 
         assert sandbox.exec(["python", "-c", left]).stdout == "['cat', 'docker-init', 'python', 'sh', 'timeout']\n"
 
 
+@pytest.mark.parametrize("how", ["overlay", "copy"])
+def test_a_shell_that_is_starved_is_noticed(image: str, how: How) -> None:
+    """The agent may limit processes of its own user, the shell around its command too, and can print what that would."""
+    starve = (
+        "import os, resource\nopen('/tmp/kept', 'w').write('x')\n"
+        "for name in (resource.RLIMIT_NPROC, resource.RLIMIT_AS):\n"
+        "    resource.prlimit(os.getppid(), name, (0, 0))\n"
+        "os.write(1, b'said\\x01')\n"
+    )
+    with DockerSandbox(spec_of(image), how=how) as sandbox:
+        assert sandbox.exec(["python", "-c", starve]).stdout == "said\x01"
+        assert sandbox.exec(["ls", "-A", "/tmp"]) == ExecResult("", "", 0)
+
+
+def test_our_shell_s_variables_are_not_the_command_s(image: str) -> None:
+    names = {name: f"mine-{name}" for name in ("w", "p", "c", "i", "f", "end")}
+    with DockerSandbox(spec_of(image, env=names)) as sandbox:
+        told = sandbox.exec(["env"]).stdout.splitlines()
+        assert {f"{name}={text}" for name, text in names.items()} <= set(told)
+        assert not [line for line in told if line.lower().startswith("sandbox")]
+
+
+def test_files_in_memory_are_counted_wherever_they_are(image: str) -> None:
+    make = "import sys\nfor i in range(1000): open(f'{sys.argv[1]}/{i}', 'w').close()"
+    with DockerSandbox(spec_of(image, disk_files=100)) as sandbox:
+        for place in ("/workspace", "/tmp", "/dev/shm"):
+            assert "No space left on device" in sandbox.exec(["python", "-c", make, place]).stderr
+        assert sandbox.exec(["python", "-c", "import tempfile; tempfile.TemporaryFile(); print('fine')"]).stdout == "fine\n"
+
+
 def test_programs_of_the_agent_s_own_are_not_taken_for_ours(image: str) -> None:
     path = "/workspace/bin:/usr/local/bin:/usr/bin:/bin"
     with DockerSandbox(spec_of(image, env={"PATH": path}), how="copy") as sandbox:
