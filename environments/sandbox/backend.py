@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +11,8 @@ from agentgym_rtmc.environments.sandbox.process import Launch
 from agentgym_rtmc.environments.sandbox.root import ENVIRONMENT
 from agentgym_rtmc.environments.sandbox.root_sources import FIRST_SHELL
 
+RLIMIT_NICE, RLIMIT_RTPRIO = 13, 14
+"""Linux's own, which `resource` does not name."""
 HOST_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 """Environment of the programs that set a sandbox up; nothing else of the host's is handed to them."""
 
@@ -52,15 +55,24 @@ def limits(spec: SandboxSpec, launcher_folder: str) -> list[str]:
     """`prlimit` command line with the limits the kernel keeps per process; the command follows.
 
     Address space is limited to twice the memory, as a backstop: the watchdog adds up what is really used, while
-    address space is often reserved and never touched.
+    address space is often reserved and never touched. A trainer that may claim processors for itself does not pass
+    that on. Where its own limits are lower than the spec's, they stay: only a privileged process may raise them.
     """
-    return [
-        f"{launcher_folder}/prlimit",
-        f"--cpu={spec.cpu_seconds}:{spec.cpu_seconds + 1}",
-        f"--as={2 * spec.memory_bytes}",
-        f"--fsize={spec.file_bytes}",
-        f"--nproc={spec.processes}",
-        f"--nofile={spec.open_files}",
-        "--core=0",
-        "--",
-    ]
+    wanted = {
+        "cpu": (resource.RLIMIT_CPU, spec.cpu_seconds, spec.cpu_seconds + 1),
+        "as": (resource.RLIMIT_AS, 2 * spec.memory_bytes, 2 * spec.memory_bytes),
+        "fsize": (resource.RLIMIT_FSIZE, spec.file_bytes, spec.file_bytes),
+        "nproc": (resource.RLIMIT_NPROC, spec.processes, spec.processes),
+        "nofile": (resource.RLIMIT_NOFILE, spec.open_files, spec.open_files),
+        "core": (resource.RLIMIT_CORE, 0, 0),
+        "nice": (RLIMIT_NICE, 0, 0),
+        "rtprio": (RLIMIT_RTPRIO, 0, 0),
+    }
+    words = [f"--{name}={at_most(kind, soft)}:{at_most(kind, hard)}" for name, (kind, soft, hard) in wanted.items()]
+    return [f"{launcher_folder}/prlimit", *words, "--"]
+
+
+def at_most(kind: int, value: int) -> int:
+    """A resource limit as low as this process's own, which what it starts cannot pass."""
+    own = resource.getrlimit(kind)[1]
+    return value if own == resource.RLIM_INFINITY else min(value, own)

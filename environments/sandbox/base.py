@@ -31,6 +31,9 @@ ISOLATIONS = ("auto", *LOCAL_ISOLATIONS, "docker")
 """Names that `SandboxSpec.isolation` knows."""
 
 PositiveInt = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, le=1e9)]
+MOST_ENV_BYTES = 100 << 10
+"""Linux takes 128 KiB in one variable; the rest is for a command's own words."""
 
 
 class SandboxSpec(BaseModel):
@@ -50,15 +53,15 @@ class SandboxSpec(BaseModel):
     """A root folder as `root.ensure_root` makes them; None takes the one for this machine."""
     workdir: str = "/workspace"
     """Where the workspace appears inside, and where commands start."""
-    timeout: Annotated[float, Field(gt=0)] = 10.0
+    timeout: Seconds = 10.0
     """Wall-clock seconds of a command for which `exec` was given no timeout of its own."""
-    cpu_seconds: PositiveInt = 30
+    cpu_seconds: Annotated[int, Field(gt=0, le=10**9)] = 30
     """CPU seconds of any one process."""
-    cpus: Annotated[float, Field(gt=0)] = 1.0
+    cpus: Annotated[float, Field(gt=0, le=10_000)] = 1.0
     """CPU cores' worth of time for all processes together; held where control groups or an engine are to be had."""
     memory_bytes: Annotated[int, Field(ge=32 * MIB)] = 512 * MIB
     """Memory of all processes of a command together, with what they keep in /tmp, /dev/shm and unlinked files."""
-    processes: PositiveInt = 64
+    processes: Annotated[int, Field(gt=0, le=10**6)] = 64
     """Processes and threads alive at once."""
     open_files: Annotated[int, Field(ge=16)] = 256
     """Open files per process."""
@@ -72,7 +75,7 @@ class SandboxSpec(BaseModel):
     """Bytes kept of each output stream: half from its head, half from its tail, with a note between."""
     kept_output_bytes: Annotated[int, Field(ge=0)] = 16 * MIB
     """Bytes of each output stream that are kept on disk where the result leaves something out; see `ExecResult`."""
-    ttl: Annotated[float, Field(gt=0)] = 4 * 3600.0
+    ttl: Seconds = 4 * 3600.0
     """Seconds after which a container ends by itself, whatever became of the trainer."""
     writable_root: bool = False
     """`docker` only: whether the agent may write outside the workspace. A watchdog then limits what is written."""
@@ -110,6 +113,8 @@ class SandboxSpec(BaseModel):
         for name, text in value.items():
             if not name or "=" in name or "\0" in name + text:
                 raise ValueError(f"env has an unusable variable {name!r}: no empty name, '=' in a name, or NUL")
+        if sum(len(f"{name}={text}".encode(errors="replace")) for name, text in value.items()) > MOST_ENV_BYTES:
+            raise ValueError(f"env is too large: at most {MOST_ENV_BYTES >> 10} KiB altogether; write a file instead")
         return value
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ _REASONS = {
     "killed-memory": "killed: its processes together held more than the memory limit of {memory} MiB",
     "killed-processes": "killed: it had more than {processes} processes and threads at once",
     "killed-disk": "killed: the workspace grew past its disk limit of {disk} MiB",
-    "killed-files": "killed: the workspace grew past {files} files, or folders were nested too deep",
+    "killed-files": "killed: the workspace or /tmp grew past {files} files, or folders were nested too deep",
     "killed-output": "killed: it wrote more than {flood} MiB of output",
     "disk": "the workspace is past its disk limit of {disk} MiB",
     "files": "the workspace is past its limit of {files} files, or its folders are nested too deep",
@@ -81,6 +82,14 @@ def as_argv(argv: Sequence[str]) -> list[bytes]:
     if isinstance(argv, str) or not argv:
         raise ValueError("a command is a non-empty list of strings, such as ['bash', '-c', 'ls']")
     return [_encode(word) for word in argv]
+
+
+def as_seconds(timeout: float | None, spec: SandboxSpec) -> float:
+    """The time that a command gets. Raises ValueError for what is no time at all: it would never be over."""
+    seconds = spec.timeout if timeout is None else timeout
+    if not math.isfinite(seconds):
+        raise ValueError(f"a timeout is a number of seconds, not {seconds}")
+    return seconds
 
 
 def _encode(word: str) -> bytes:

@@ -14,6 +14,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 import stat
 import subprocess
@@ -235,15 +236,33 @@ def read_file(workspace: Path, parts: tuple[str, ...], max_bytes: int) -> bytes:
             return file.read()
 
 
-def write_file(workspace: Path, parts: tuple[str, ...], data: bytes, mode: int) -> None:
-    """Create or replace a plain file below `workspace`; a link or pipe at its place is replaced, never written to."""
-    with _explained("/".join(parts)), _parent(workspace, parts, create=True) as folder:
-        # A new file rather than an overwritten one: the old may be hard-linked to another name or still be open.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(parts[-1], dir_fd=folder)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(parts[-1], flags, mode & 0o777, dir_fd=folder)
+def write_file(workspace: Path, parts: tuple[str, ...], data: bytes, mode: int, limited: bool = False) -> None:
+    """Create or replace a plain file below `workspace`; a link or pipe at its place is replaced, never written to.
+
+    What cannot be written whole leaves the old file as it was. `limited`: the workspace is a file system with the
+    agent's limits, so a lack of room is the agent's doing, and else the machine's.
+    """
+    path = "/".join(parts)
+    try:
+        with _explained(path), _parent(workspace, parts, create=True) as folder:
+            # A new file rather than an overwritten one: the old may be hard-linked to another name or still be open.
+            _replace(folder, parts[-1], data, mode & 0o777)
+    except SandboxError as error:
+        if limited and isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ENOSPC:
+            raise WorkspacePathError(errno.ENOSPC, "there is no room in the workspace", path) from error
+        raise
+
+
+def _replace(folder: int, name: str, data: bytes, mode: int) -> None:
+    new = f".{secrets.token_hex(8)}.new"
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+    try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-            os.fchmod(descriptor, mode & 0o777)
+            file.flush()
+            os.fchmod(descriptor, mode)
             give_to_agent(descriptor)
+        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(new, dir_fd=folder)
+        raise

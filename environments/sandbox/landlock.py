@@ -24,6 +24,7 @@ import marshal
 import os
 import py_compile
 import re
+import resource
 import subprocess
 import sys
 import threading
@@ -31,7 +32,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from agentgym_rtmc.environments.sandbox import folders, layers, mounts, seccomp
-from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, environment
+from agentgym_rtmc.environments.sandbox.backend import (
+    HOST_ENVIRONMENT,
+    RLIMIT_NICE,
+    RLIMIT_RTPRIO,
+    at_most,
+    environment,
+)
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, SandboxSpec
 from agentgym_rtmc.environments.sandbox.process import Launch
 from agentgym_rtmc.environments.sandbox.root import DEVICES, JAIL
@@ -151,18 +158,20 @@ class Landlock:
         }
         return plain | own | self._spec.env
 
-    def _limits(self) -> dict[str, int]:
+    def _limits(self) -> dict[int, int]:
         spec = self._spec
-        return {
-            "RLIMIT_CPU": spec.cpu_seconds,
-            "RLIMIT_AS": 2 * spec.memory_bytes,
-            "RLIMIT_FSIZE": spec.file_bytes,
-            "RLIMIT_NOFILE": spec.open_files,
-            "RLIMIT_CORE": 0,
-            "RLIMIT_NPROC": _processes_of(AGENT_UID if os.geteuid() == 0 else os.geteuid())
-            + spec.processes
-            + _SPARE_PROCESSES,
+        others = _processes_of(AGENT_UID if os.geteuid() == 0 else os.geteuid())
+        wanted = {
+            resource.RLIMIT_CPU: spec.cpu_seconds,
+            resource.RLIMIT_AS: 2 * spec.memory_bytes,
+            resource.RLIMIT_FSIZE: spec.file_bytes,
+            resource.RLIMIT_NOFILE: spec.open_files,
+            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_NPROC: others + spec.processes + _SPARE_PROCESSES,
+            RLIMIT_NICE: 0,
+            RLIMIT_RTPRIO: 0,
         }
+        return {kind: at_most(kind, value) for kind, value in wanted.items()}
 
     def launch(self, argv: list[bytes]) -> Launch:
         """See `Backend`."""

@@ -92,7 +92,7 @@ def run(config: "dict[str, Any]", command: "list[bytes]", channel: _socket.socke
     except OSError:
         pass
     for limit, value in config["limits"].items():
-        resource.setrlimit(getattr(resource, limit), (value, value))
+        resource.setrlimit(limit, (value, value))
     prctl(_NO_NEW_PRIVILEGES, 1)
     restrict(config["file_rights"], config["network_rights"], config["scopes"], config["rules"])
     listener = filter_calls(config["filter"])

@@ -30,7 +30,7 @@ from agentgym_rtmc.environments.sandbox import bubblewrap, folders, landlock, le
 from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, Backend
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, ExecResult, SandboxSpec, relative_parts
 from agentgym_rtmc.environments.sandbox.cgroups import Cgroup
-from agentgym_rtmc.environments.sandbox.conclusion import as_argv
+from agentgym_rtmc.environments.sandbox.conclusion import as_argv, as_seconds
 from agentgym_rtmc.environments.sandbox.folders import machine_failures
 from agentgym_rtmc.environments.sandbox.output import KeptOutputs
 from agentgym_rtmc.environments.sandbox.plain import Plain
@@ -210,7 +210,7 @@ class LocalSandbox:
         merge: bool,
     ) -> ExecResult:
         """`exec` for somebody who uses this sandbox for a while and keeps its outputs for longer."""
-        words = as_argv(argv)
+        words, seconds = as_argv(argv), as_seconds(timeout, self._spec)
         if any(b"\0" in word for word in words):
             return ExecResult(stdout="", stderr="a command cannot contain a NUL byte\n", code=126)
         spec = self._spec
@@ -227,7 +227,6 @@ class LocalSandbox:
             watchdog = watch.Watchdog(spec, meter, self._backend.private_memory, self._cgroup, self._late)
             launch = replace(launch, argv=[*self._enter, *launch.argv])
             try:
-                seconds = spec.timeout if timeout is None else timeout
                 return process.run(launch, watchdog, seconds, spec.output_bytes, stdin, merge, kept)
             finally:
                 if launch.ends_by == "group":
@@ -246,7 +245,7 @@ class LocalSandbox:
         parts = relative_parts(path, self._spec.workdir)
         with self._lock:
             self._check_open()
-            folders.write_file(self.workspace, parts, data, mode)
+            folders.write_file(self.workspace, parts, data, mode, self._workspace.limited)
 
     def fork(self) -> LocalSandbox:
         """See `Sandbox`. Costs milliseconds where `forks_by` is `overlay`, else time and disk for every file.

@@ -1,9 +1,10 @@
 """A small system-call filter that takes away what an agent's commands never need and attackers like.
 
 It refuses (EPERM) new user namespaces, which would give a command capabilities again, and with them mounts of memory
-file systems without a limit; also kernel keyrings, BPF, performance events, user-fault handling, io_uring, and System V
-shared memory and queues, whose bytes belong to no process. `clone3` answers ENOSYS, since a filter cannot look into its
-arguments; C libraries then fall back to `clone`, which it can.
+file systems without a limit; also kernel keyrings, BPF, performance events, user-fault handling, io_uring, System V
+shared memory, queues and semaphores, whose bytes belong to no process, and secret memory, which no table shows.
+`clone3` answers ENOSYS, since a filter cannot look into its arguments; C libraries then fall back to `clone`, which it
+can.
 
 Everything else passes: the filter narrows what namespaces and dropped capabilities leave, it is not the wall itself.
 Numbers and structures: linux/seccomp.h, linux/filter.h, linux/audit.h and the architectures' system-call tables.
@@ -41,6 +42,8 @@ _REFUSED = {
     "io_uring_setup": (425, 425),
     "shmget": (29, 194),
     "msgget": (68, 186),
+    "semget": (64, 190),
+    "memfd_secret": (447, 447),
 }
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
@@ -75,7 +78,6 @@ _REFUSED_ALONE = {
     "inotify_init": (253, None),
     "inotify_init1": (294, 26),
     "fanotify_init": (300, 262),
-    "semget": (64, 190),
     "semop": (65, 193),
     "semtimedop": (220, 192),
     "semctl": (66, 191),

@@ -31,7 +31,7 @@ from agentgym_rtmc.environments.sandbox.base import (
     WorkspacePathError,
     relative_parts,
 )
-from agentgym_rtmc.environments.sandbox.conclusion import as_argv
+from agentgym_rtmc.environments.sandbox.conclusion import as_argv, as_seconds
 from agentgym_rtmc.environments.sandbox.folders import machine_failures
 from agentgym_rtmc.environments.sandbox.output import KeptOutputs
 from agentgym_rtmc.environments.sandbox.tree import Entry, make_entry
@@ -195,7 +195,7 @@ class SnapshotSandbox:
         merge: bool = False,
     ) -> ExecResult:
         """See `Sandbox`. What the memo answers has no `kept` output."""
-        timeout = self._spec.timeout if timeout is None else timeout
+        timeout = as_seconds(timeout, self._spec)
         with self._lock:
             self._check_open()
             before = self._snapshot

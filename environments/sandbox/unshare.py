@@ -22,10 +22,12 @@ from agentgym_rtmc.environments.sandbox.root_sources import LAUNCHER_FOLDER
 PROGRAMS = ("unshare", "setpriv", "mount", "pivot_root", "nsenter")
 PACKAGE = "package util-linux, 2.36 or newer"
 
-# Host paths come as variables, so that the agent's `ps` does not show them.
+# Host paths come as variables, so that the agent's `ps` does not show them. The bytes of System V objects belong to no
+# process, so there are none, where the kernel lets a namespace's root say so (Linux 6.1).
 _SET_UP = f"""
 set -e
 exec 8>"$MARK"
+for limit in shmmni msgmni sem; do echo 0 0 0 0 >/proc/sys/kernel/$limit || :; done 2>/dev/null
 mount --all --fstab "$MOUNTS"
 cd "$ROOT"
 pivot_root . {JAIL}/mnt
@@ -102,6 +104,7 @@ def _mounts(spec: SandboxSpec, root: Path, workspace: Path) -> str:
     """The table of mounts in the format of fstab(5)."""
     jail = root / JAIL
     safe = "nosuid,nodev"
+    size = f"size={spec.disk_bytes},nr_inodes={spec.disk_files + 1}"  # one is the folder itself
     rows = [
         (root, root, "none", f"bind,ro,{safe}"),
         (Path("proc"), jail / "proc", "proc", f"noexec,{safe}"),
@@ -112,8 +115,8 @@ def _mounts(spec: SandboxSpec, root: Path, workspace: Path) -> str:
             if Path("/proc", name).exists()
         ),
         *((Path("/dev", name), jail / "dev" / name, "none", "bind") for name in DEVICES),
-        (Path("tmpfs"), jail / "dev/shm", "tmpfs", f"mode=1777,size={spec.disk_bytes},{safe}"),
-        (Path("tmpfs"), jail / "tmp", "tmpfs", f"mode=1777,size={spec.disk_bytes},{safe}"),
+        (Path("tmpfs"), jail / "dev/shm", "tmpfs", f"mode=1777,{size},{safe}"),
+        (Path("tmpfs"), jail / "tmp", "tmpfs", f"mode=1777,{size},{safe}"),
         (workspace, jail / spec.workdir[1:], "none", f"bind,{safe}"),
     ]
     if spec.network:

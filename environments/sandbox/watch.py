@@ -151,18 +151,19 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def _anonymous_bytes(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/statm").read_bytes().split()
-    return (int(fields[1]) - int(fields[2])) * _PAGE
+def _own_bytes(pid: int) -> int:
+    """Memory that belongs to no file on disk: private, or shared between processes."""
+    return _sum_of(Path(f"/proc/{pid}/status"), (b"RssAnon:", b"RssShmem:"))
 
 
 def _proportional_bytes(pid: int) -> int:
-    """Anonymous memory with pages shared after a fork counted once; slower than `_anonymous_bytes`."""
-    with Path(f"/proc/{pid}/smaps_rollup").open("rb") as file:
-        for line in file:
-            if line.startswith(b"Pss_Anon:"):
-                return int(line.split()[1]) * 1024
-    return _anonymous_bytes(pid)
+    """The same with pages that several processes have counted once; slower than `_own_bytes`."""
+    return _sum_of(Path(f"/proc/{pid}/smaps_rollup"), (b"Pss_Anon:", b"Pss_Shmem:")) or _own_bytes(pid)
+
+
+def _sum_of(table: Path, names: tuple[bytes, ...]) -> int:
+    """Bytes in those lines of a table of the kernel's that begin with one of `names`."""
+    return sum(int(line.split()[1]) * 1024 for line in table.read_bytes().splitlines() if line.startswith(names))
 
 
 def _unlinked_bytes(pids: list[int]) -> int:
@@ -173,21 +174,26 @@ def _unlinked_bytes(pids: list[int]) -> int:
             for opened in Path(f"/proc/{pid}/fd").iterdir():
                 with contextlib.suppress(OSError):
                     status = opened.stat()
-                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                    if not stat.S_ISREG(status.st_mode):
+                        continue
+                    if status.st_nlink == 0:
                         seen[status.st_dev, status.st_ino] = status.st_blocks * 512
+                    elif not status.st_blocks and opened.readlink().name.startswith("secretmem"):
+                        seen[status.st_dev, status.st_ino] = status.st_size  # whose blocks are not told
     return sum(seen.values())
 
 
-def _scratch_bytes(pid: int, size: int) -> int:
-    """Bytes in the private /tmp and /dev/shm that `pid` sees. While a sandbox is being set up these are still the
-    host's, which are told by their size."""
-    used = 0
+def _scratch_use(pid: int, size: int) -> tuple[int, int]:
+    """Bytes and files in the private /tmp and /dev/shm that `pid` sees. While a sandbox is being set up these are still
+    the host's, which are told by their size."""
+    used = files = 0
     for folder in ("tmp", "dev/shm"):
         with contextlib.suppress(OSError):
             status = os.statvfs(f"/proc/{pid}/root/{folder}")
             if status.f_blocks * status.f_frsize <= size + _PAGE:
                 used += (status.f_blocks - status.f_bfree) * status.f_frsize
-    return used
+                files = max(files, status.f_files - status.f_ffree - 1)  # one is the folder itself
+    return used, files
 
 
 class Watchdog:
@@ -226,11 +232,12 @@ class Watchdog:
         # The back end's own processes come on top of the agent's: at most three.
         if len(pids) > self.spec.processes + 3:
             return "processes"
-        memory = (_scratch_bytes(pids[-1], self.spec.disk_bytes) if pids and self._scratch else 0) + _unlinked_bytes(
-            pids
-        )
+        scratch, files = _scratch_use(pids[-1], self.spec.disk_bytes) if pids and self._scratch else (0, 0)
+        if files > self.spec.disk_files:
+            return "files"
+        memory = scratch + _unlinked_bytes(pids)
         limit = self.spec.memory_bytes
-        if memory + _total(_anonymous_bytes, pids) <= limit:
+        if memory + _total(_own_bytes, pids) <= limit:
             return None
         return "memory" if memory + _total(_proportional_bytes, pids) > limit else None
 

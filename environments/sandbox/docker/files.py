@@ -68,7 +68,7 @@ class HostFiles:
 
     def write(self, parts: tuple[str, ...], data: bytes, mode: int) -> None:
         """See `Files`."""
-        folders.write_file(self.workspace.path, parts, data, mode)
+        folders.write_file(self.workspace.path, parts, data, mode, self.workspace.limited)
 
     def meter(self) -> DiskMeter:
         """See `Files`."""

@@ -85,6 +85,8 @@ def create_arguments(
         "fsize": (spec.file_bytes, spec.file_bytes),
         "nofile": (spec.open_files, spec.open_files),
         "core": (0, 0),
+        "nice": (0, 0),
+        "rtprio": (0, 0),
     }
     host = image.engine.slow.create_host_config(
         auto_remove=True,

@@ -17,7 +17,7 @@ from typing import Self
 
 from agentgym_rtmc.environments.sandbox import tree
 from agentgym_rtmc.environments.sandbox.base import ExecResult, SandboxSpec, relative_parts
-from agentgym_rtmc.environments.sandbox.conclusion import FLOOD_BYTES, as_argv, conclude, spill
+from agentgym_rtmc.environments.sandbox.conclusion import FLOOD_BYTES, as_argv, as_seconds, conclude, spill
 from agentgym_rtmc.environments.sandbox.docker import images, leftovers, ways
 from agentgym_rtmc.environments.sandbox.docker.command import TooLongError
 from agentgym_rtmc.environments.sandbox.docker.engine import connect
@@ -94,10 +94,9 @@ class DockerSandbox:
         merge: bool = False,
     ) -> ExecResult:
         """See `Sandbox`. The time counts from the command's start: an engine that is slow to start it takes none."""
-        words = as_argv(argv)
+        words, seconds = as_argv(argv), as_seconds(timeout, self._spec)
         if any(b"\0" in word for word in words):
             return ExecResult(stdout="", stderr="a command cannot contain a NUL byte\n", code=126)
-        seconds = self._spec.timeout if timeout is None else timeout
         with self._lock, machine_failures("run a command"):
             self._check()
             try:

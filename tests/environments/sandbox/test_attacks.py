@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import tempfile
 import threading
@@ -347,3 +348,39 @@ def test_a_deleted_or_replaced_shell_is_there_again(sandbox: Sandbox) -> None:
     run(sandbox, "rm -f /bin/sh /bin/bash /usr/bin/sh /usr/bin/bash; cp /bin/true sh; cp /bin/true bash; hash -r")
     assert run(sandbox, "echo $0; type -P sh") != ""
     assert sandbox.exec(["sh", "-c", "echo still a shell"]).stdout == "still a shell\n"
+
+
+def test_a_full_workspace_is_the_agent_s_doing(make: MakeSandbox) -> None:
+    """It must not look like a failing machine, which would have the episode tried again, and loses no old file."""
+    sandbox = make(disk_bytes=2 * MIB, disk_files=50)
+    sandbox.write("old", b"as it was")
+    run(sandbox, "head -c 30000000 /dev/zero > big")
+    with pytest.raises(WorkspacePathError, match="no room"):
+        sandbox.write("old", b"x" * 100_000)
+    assert sandbox.read("old") == b"as it was"
+    assert run(sandbox, "rm big; ls -A; for i in $(seq 100); do : > n$i; done 2>/dev/null") == "old\n"
+    with pytest.raises(WorkspacePathError, match="no room"):
+        sandbox.write("a/b/c", b"x")
+
+
+def test_no_right_to_claim_processors_is_passed_on(make: MakeSandbox) -> None:
+    kinds = (13, 14)  # RLIMIT_NICE, RLIMIT_RTPRIO
+    before = [resource.getrlimit(kind) for kind in kinds]
+    try:
+        for kind in kinds:
+            resource.setrlimit(kind, (10, 10))
+    except (ValueError, PermissionError):
+        pytest.skip("only the mighty can claim them")
+    try:
+        script = f"import resource; print([resource.prlimit(0, kind) for kind in {kinds}])"
+        assert python(make(), script) == "[(0, 0), (0, 0)]\n"
+    finally:
+        for kind, limits in zip(kinds, before, strict=True):
+            resource.setrlimit(kind, limits)
+
+
+def test_a_limit_of_the_trainer_s_own_is_no_failure(make: MakeSandbox) -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if make().spec.isolation == "docker":
+        pytest.skip("the engine has limits of its own, and refuses")
+    assert run(make(open_files=2 * most), "ulimit -n; ulimit -Hn") == f"{most}\n{most}\n"

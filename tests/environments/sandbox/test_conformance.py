@@ -70,6 +70,13 @@ def test_unusable_commands_are_answers_not_errors(sandbox: Sandbox) -> None:
             sandbox.exec(wrong)
 
 
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf")])
+def test_a_timeout_that_is_none_is_refused(sandbox: Sandbox, timeout: float) -> None:
+    with pytest.raises(ValueError, match="number of seconds"):
+        sandbox.exec(["true"], timeout=timeout)
+    assert sandbox.exec(["sleep", "60"], timeout=-1).timed_out
+
+
 def test_output_is_cut_in_the_middle_and_says_so(make: MakeSandbox) -> None:
     result = make(output_bytes=1000).exec(["seq", "1", "5000"])
     assert result.truncated

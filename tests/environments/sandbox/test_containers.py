@@ -185,7 +185,7 @@ def test_the_shell_around_commands_can_be_killed_but_not_changed(image: str) -> 
 
 @pytest.mark.parametrize("how", ["overlay", "copy"])
 def test_a_shell_that_is_starved_is_noticed(image: str, how: How) -> None:
-    """The agent may limit processes of its own user, the shell around its command too, and can print what that would."""
+    """The agent may limit processes of its own user, the shell around its command too, and print what it would."""
     starve = (
         "import os, resource\nopen('/tmp/kept', 'w').write('x')\n"
         "for name in (resource.RLIMIT_NPROC, resource.RLIMIT_AS):\n"
@@ -210,7 +210,10 @@ def test_files_in_memory_are_counted_wherever_they_are(image: str) -> None:
     with DockerSandbox(spec_of(image, disk_files=100)) as sandbox:
         for place in ("/workspace", "/tmp", "/dev/shm"):
             assert "No space left on device" in sandbox.exec(["python", "-c", make, place]).stderr
-        assert sandbox.exec(["python", "-c", "import tempfile; tempfile.TemporaryFile(); print('fine')"]).stdout == "fine\n"
+        assert (
+            sandbox.exec(["python", "-c", "import tempfile; tempfile.TemporaryFile(); print('fine')"]).stdout
+            == "fine\n"
+        )
 
 
 def test_programs_of_the_agent_s_own_are_not_taken_for_ours(image: str) -> None:

@@ -32,6 +32,12 @@ def test_specs_are_frozen_checked_and_comparable() -> None:
         ("workdir", "/a/../b"),
         ("env", {"A=B": "x"}),
         ("env", {"A": "x\0"}),
+        ("env", {"A": "x" * 200_000}),
+        ("timeout", float("inf")),
+        ("ttl", float("inf")),
+        ("cpus", float("inf")),
+        ("cpu_seconds", 1 << 62),
+        ("processes", 10**10),
         ("isolation", "hope"),
         ("unknown", 1),
     ]:
