@@ -224,16 +224,20 @@ class Cgroup:
 
         Raises SandboxError when a group that should be possible is refused.
         """
-        home = _home()
-        group = f"{_PREFIX}{owner.me()}.{next(_numbers)}"
+        self._spec, self._beside = spec, beside
         self._folders: dict[str, Path] = {}
         self._events = -1
+        self._make()
+
+    def _make(self) -> None:
+        home = _home()
+        group = f"{_PREFIX}{owner.me()}.{next(_numbers)}"
         _open.add(self)
         try:
             for controller, parent in home.folders.items():
                 folder = self._folders[controller] = parent / group
                 folder.mkdir(exist_ok=True)
-                for name, value in _limits(spec, beside, controller, home.versions[controller]):
+                for name, value in _limits(self._spec, self._beside, controller, home.versions[controller]):
                     if value is not None and (folder / name).exists():
                         _write(folder / name, value)
             if "memory" in self._folders:
@@ -242,6 +246,15 @@ class Cgroup:
         except OSError as error:
             self.close()
             raise SandboxError(f"cannot make a control group: {error}; see `agentgym-rtmc doctor`") from error
+
+    def renew(self) -> None:
+        """Make new groups where somebody has removed these, which the kernel allows while no command runs.
+
+        Raises SandboxError when that is refused.
+        """
+        if not all(folder.is_dir() for folder in self._places()):
+            self.close()
+            self._make()
 
     @property
     def enter(self) -> list[str]:

@@ -167,7 +167,6 @@ class LocalSandbox:
                 self._backend = backend(self._spec, root, self._folder, place)
             undo.pop_all()
         self._late = brief
-        self._enter = [] if brief else [word.encode() for word in self._cgroup.enter]
         self._outputs = KeptOutputs(self._spec.kept_output_bytes)
         self._closed = False
 
@@ -221,11 +220,13 @@ class LocalSandbox:
             except tree.TreeRefusedError as error:
                 return ExecResult(stdout="", stderr="", code=137, out_of_disk=True, note=f"refused: {error}")
             kept = outputs.begin()
+            self._cgroup.renew()
             launch = self._backend.launch(words)
             if self._backend.scratch is not None:
                 meter = watch.Meters(meter, watch.FolderMeter(self._backend.scratch, spec.disk_bytes, spec.disk_files))
             watchdog = watch.Watchdog(spec, meter, self._backend.private_memory, self._cgroup, self._late)
-            launch = replace(launch, argv=[*self._enter, *launch.argv])
+            enter = [] if self._late else [word.encode() for word in self._cgroup.enter]
+            launch = replace(launch, argv=[*enter, *launch.argv])
             try:
                 return process.run(launch, watchdog, seconds, spec.output_bytes, stdin, merge, kept)
             finally:

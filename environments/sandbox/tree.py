@@ -26,7 +26,7 @@ EPOCH = 1_577_836_800
 the same in equal runs."""
 
 _MAX_PATH = 3000
-"""Longest path in characters, below the kernel's own limit."""
+"""Longest path of a folder in bytes, such that one of a file in it is below the kernel's own limit."""
 _EPOCH_NS = EPOCH * 10**9
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -86,7 +86,7 @@ class _Reader:
     def read_folder(self, descriptor: int, prefix: str) -> None:
         """Read an open folder, which is closed afterwards."""
         try:
-            if prefix.count("/") > MAX_DEPTH or len(prefix) > _MAX_PATH:
+            if prefix.count("/") > MAX_DEPTH or len(os.fsencode(prefix)) > _MAX_PATH:
                 raise TreeRefusedError("its folders are nested too deep")
             with os.scandir(descriptor) as found:
                 children = [(child.name, child.stat(follow_symlinks=False)) for child in found]

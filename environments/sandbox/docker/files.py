@@ -144,8 +144,12 @@ class InsideFiles:
         return bytes(sink.data)
 
     def unpack(self, archive: bytes) -> None:
-        """Add the files of a tar archive. Raises SandboxError when they do not fit."""
-        told = Bytes(2000)
+        """Add the files of a tar archive.
+
+        Raises SandboxError when they do not fit, WorkspacePathError for paths that are longer than the kernel takes:
+        an agent can make them step by step.
+        """
+        told = Bytes(1 << 20)
         words = [_RUN, "-c", scripts.UNPACK]
         end = self._commands.run([word.encode() for word in words], PATIENCE, [told], archive)
         lines = told.data.decode(errors="replace").splitlines()
@@ -153,8 +157,10 @@ class InsideFiles:
         complaints = [
             line for line in lines if not line.startswith("tar: .: ") and "due to previous errors" not in line
         ]
+        if any(line.endswith("File name too long") for line in complaints):
+            raise WorkspacePathError(errno.ENAMETOOLONG, "the workspace cannot be copied: its paths are too long")
         if end.killed_for or (end.code and (complaints or not lines)):
-            raise SandboxError(f"a workspace could not be filled: {'; '.join(complaints) or end}")
+            raise SandboxError(f"a workspace could not be filled: {'; '.join(complaints)[:2000] or end}")
 
     def settle(self) -> None:
         """See `Files`."""

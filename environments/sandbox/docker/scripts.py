@@ -136,7 +136,7 @@ exit {NO_ROOM}
 """
 """Makes the file `$1` with mode `$2` of the `$3` bytes on standard input; a link at its place is replaced."""
 PACK = f"{_PATH}\nexec tar -cf - ."
-UNPACK = f"{_PATH}\nexec tar -xpf -"
+UNPACK = f"{_PATH}\nexport LC_ALL=C\nexec tar -xpf -"
 
 
 def shell_words(script: str, *words: bytes) -> list[str]:

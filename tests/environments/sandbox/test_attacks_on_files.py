@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from agentgym_rtmc.environments.sandbox.base import MIB, Sandbox
+from agentgym_rtmc.environments.sandbox.base import MIB, ExecResult, Sandbox, WorkspacePathError
 
 MakeSandbox = Callable[..., Sandbox]
 
@@ -46,6 +47,19 @@ def test_endless_folders(make: MakeSandbox) -> None:
     assert result.out_of_disk, result
     assert "nested too deep" in result.note or "limit of 10000 files" in result.note
     assert sandbox.exec(["true"]).code == 0
+
+
+def test_paths_longer_than_the_kernel_takes(make: MakeSandbox) -> None:
+    """Made step by step, of characters that are several bytes each. It must not look like a failing machine."""
+    sandbox = make()
+    script = (
+        "import os\nfor i in range(30):\n    os.mkdir('\U00010348' * 60); os.chdir('\U00010348' * 60)\nopen('x', 'w')"
+    )
+    sandbox.exec(["python", "-c", script])
+    with contextlib.suppress(WorkspacePathError), sandbox.fork() as child:
+        child.write("f", b"x")
+        assert child.exec(["ls", "f"]).stdout == "f\n"
+    assert sandbox.exec(["sh", "-c", "rm -rf *; ls"]) == ExecResult("", "", 0)
 
 
 def test_closed_folders_hide_nothing(make: MakeSandbox) -> None:

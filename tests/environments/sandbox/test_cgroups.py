@@ -132,6 +132,22 @@ def test_a_command_is_in_the_group_and_cannot_see_it(isolation: str, brief: bool
     assert not any(folder.exists() for folder in folders)
 
 
+@pytest.mark.parametrize("brief", [False, True])
+def test_groups_that_somebody_removed_are_made_again(isolation: str, brief: bool) -> None:
+    spec = SandboxSpec(isolation=isolation, memory_bytes=48 * MIB, file_bytes=200 * MIB)
+    with LocalSandbox(spec, brief=brief) as sandbox:
+        assert sandbox.exec(["true"]).code == 0
+        removed = sandbox._cgroup._places()
+        cgroups.remove(removed[0])
+        assert sandbox.exec(["echo", "served"]).stdout == "served\n"
+        assert all(folder.is_dir() for folder in sandbox._cgroup._places())
+        assert not any(folder.exists() for folder in removed)
+        held = "import os, time\nf = os.fdopen(os.memfd_create('x'), 'wb')\nwhile True: f.write(b'x' * 100_000)"
+        assert sandbox.exec(["python", "-c", held]).out_of_memory
+        cgroups.remove(sandbox._cgroup._places()[-1])
+    assert not any(folder.exists() for folder in sandbox._cgroup._places())
+
+
 def test_without_isolation_a_group_still_ends_what_has_left_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_warned", True)
     script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\nprint('done')"
