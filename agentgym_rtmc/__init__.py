@@ -23,6 +23,18 @@ register_env(
 )
 
 register_env(
+    "agentgym_rtmc/Terminal-v0",
+    "agentgym_rtmc.environments.terminal.env:TerminalEnv",
+    summary="small jobs on files and text in a sandboxed shell, checked by the files that result",
+    task_sets={
+        "jobs": "agentgym_rtmc.environments.terminal.tasks:load_jobs",
+    },
+    reference="agentgym_rtmc.environments.terminal.players:reference",
+    demonstrator="agentgym_rtmc.environments.terminal.players:demonstrator",
+    default_signature="workspace",
+)
+
+register_env(
     "agentgym_rtmc/SWEBenchLite-v0",
     "agentgym_rtmc.environments.swebench.env:SWEBenchEnv",
     summary="resolve issues of SWE-bench Lite (300), graded by the official harness",

@@ -1,0 +1,1 @@
+"""Terminal: small jobs on files and text, done with shell commands."""
