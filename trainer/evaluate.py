@@ -37,6 +37,7 @@ class EvaluationConfig(Settings):
     every: int = Field(0, ge=0, description="evaluate every so many updates; 0: before and after only")
     success_reward: float = Field(1.0, description="an episode with at least this total reward has passed")
     seed: int = Field(20_000, description="fixes the choice of tasks and the noise")
+    allow_trained: bool = Field(False, description="evaluate also on tasks that the policy was trained on")
 
 
 @dataclass(frozen=True)

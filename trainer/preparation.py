@@ -24,6 +24,7 @@ from agentgym_rtmc.trainer.config import EnvConfig, TrainConfig
 from agentgym_rtmc.trainer.credit import find_estimator
 from agentgym_rtmc.trainer.episode_run import EnvFactory
 from agentgym_rtmc.trainer.order import shuffled
+from agentgym_rtmc.trainer.trained_on import trained_tasks
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def prepare(config: TrainConfig) -> Preparation:
             f"env.train_split {config.env.train_split!r} and env.heldout_split {config.env.heldout_split!r} share "
             f"{len(shared)} tasks, such as {min(shared)}: what is evaluated must not be trained on"
         )
+    trained_tasks(config, heldout)  # by the run that the model comes from, too
     return Preparation(env_factory(config.env), train_tasks, heldout, signature)
 
 
