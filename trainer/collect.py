@@ -6,23 +6,28 @@ Invariants: nothing is learned and nothing in a run folder is changed. A scripte
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from agentgym_rtmc.durable import replace_text
 from agentgym_rtmc.episodes import Episode
 from agentgym_rtmc.errors import ConfigError, nearest
 from agentgym_rtmc.registration import find_env, load
 from agentgym_rtmc.settings import load_settings
+from agentgym_rtmc.tasks import Task
 from agentgym_rtmc.trainer.config import TrainConfig
 from agentgym_rtmc.trainer.evaluate import Evaluation, evaluate_with_progress
 from agentgym_rtmc.trainer.policy.factory import make_policy
-from agentgym_rtmc.trainer.preparation import env_factory, heldout_tasks, load_tasks
+from agentgym_rtmc.trainer.preparation import env_factory
 from agentgym_rtmc.trainer.progress import Progress
 from agentgym_rtmc.trainer.threads import set_threads
 
 SCRIPTS = ("scripted:reference", "scripted:demonstrator")
 ENDPOINT = "endpoint:"
+DEFAULT_WORKERS = 4
+"""Episodes that step at once, where there are as many cores and nobody says otherwise."""
 
 
 def agent_config(
@@ -85,18 +90,36 @@ def _newest_model(run: Path) -> Path:
     return checkpoint.model_path
 
 
+def share_workers(config: TrainConfig, workers: int | None) -> TrainConfig:
+    """Set how many episodes step at once: `workers`, else what is configured, else a thread a core, up to 4.
+
+    An agent without weights here (behind an endpoint, scripted) gains nothing from many conversations at a time: so
+    many episodes are open at once, too, unless rollout.concurrency is configured.
+    """
+    given = config.rollout.model_fields_set
+    if workers is None:
+        known = "env_workers" in given
+        workers = config.rollout.env_workers if known else min(DEFAULT_WORKERS, os.cpu_count() or 1)
+    changes = {"env_workers": workers}
+    if config.policy.kind in ("scripted", "endpoint") and "concurrency" not in given:
+        changes["concurrency"] = workers
+    return config.model_copy(update={"rollout": config.rollout.model_copy(update=changes)})
+
+
 def collect(
     config: TrainConfig,
     agent: str,
     progress: Progress,
+    tasks: Sequence[Task],
+    *,
+    on_start: Callable[[], None] | None = None,
     on_episode: Callable[[Episode], None] | None = None,
     kept: Sequence[Episode] = (),
 ) -> Evaluation:
-    """Run the agent on `evaluation.tasks` tasks of the held-out split, `evaluation.samples` episodes each.
+    """Run the agent on tasks of `config.env`, `evaluation.samples` episodes each.
 
-    `kept`: see `evaluate`.
+    `on_start` is called when nothing is wrong with the set-up any more; `kept`: see `evaluate`.
     """
-    tasks = heldout_tasks(config, load_tasks(config.env))
     make_env = env_factory(config.env)
     if config.policy.kind not in ("scripted", "endpoint"):
         set_threads(config.run.threads)
@@ -104,17 +127,35 @@ def collect(
         config.policy, env_id=config.env.id, make_env=make_env, observation_role=config.rollout.observation_role
     )
     with closing(policy):
+        if on_start is not None:
+            on_start()
         return evaluate_with_progress(config, make_env, policy, tasks, progress, agent, on_episode, kept)
 
 
-def write_report(config: TrainConfig, agent: str, result: Evaluation, folder: Path) -> list[Path]:
-    """Let the environment write the official report of an evaluation into a folder; returns its files.
-
-    Raises ConfigError where the environment has none.
-    """
+def reporter_of(config: TrainConfig) -> str:
+    """The reference of the environment's reporter. Raises ConfigError where it has none."""
     entry = find_env(config.env.id)
     if entry.reporter is None:
         raise ConfigError(f"{entry.id} has no official report; leave --report out")
-    tasks = heldout_tasks(config, load_tasks(config.env))
-    files: list[Path] = load(entry.reporter)(result.groups, tasks, folder, agent, config.env.options)
+    return entry.reporter
+
+
+def write_report(
+    config: TrainConfig,
+    agent: str,
+    result: Evaluation,
+    folder: Path,
+    tasks: Sequence[Task],
+    trained: Sequence[str] = (),
+) -> list[Path]:
+    """Let the environment write the official report of an evaluation into a folder; returns its files.
+
+    `tasks` are those that were evaluated; `trained` those of them that the agent was trained on: a report that is a
+    JSON object gets them as `trained_on_ids`. Raises ConfigError where the environment has no report.
+    """
+    files: list[Path] = load(reporter_of(config))(result.groups, tasks, folder, agent, config.env.options)
+    for path in files if trained else []:
+        if path.suffix == ".json":
+            report = json.loads(path.read_text(encoding="utf-8"))
+            replace_text(path, json.dumps(report | {"trained_on_ids": list(trained)}, indent=4) + "\n")
     return files

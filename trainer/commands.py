@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from agentgym_rtmc.episode_file import EpisodeWriter, read_episodes
-from agentgym_rtmc.episodes import Episode
+from agentgym_rtmc.episode_file import EpisodeWriter
 from agentgym_rtmc.errors import AgentGymError, ConfigError
 from agentgym_rtmc.settings import load_settings
 from agentgym_rtmc.tables import show_table
@@ -28,6 +27,9 @@ from agentgym_rtmc.trainer.result import read_result, show_result
 from agentgym_rtmc.trainer.run_folder import RunFolder
 from agentgym_rtmc.trainer.stopping import polite_kills
 from agentgym_rtmc.trainer.threads import set_threads
+
+if TYPE_CHECKING:
+    from agentgym_rtmc.trainer.evaluation_output import EvaluationOutput
 
 Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="[CONFIG.toml] [KEY=VALUE]...", help="a configuration, then overrides")
@@ -103,14 +105,32 @@ def evaluate(
     samples: Annotated[int | None, typer.Option("--samples", help="episodes a task")] = None,
     split: Annotated[str | None, typer.Option("--split", help="split of the task set")] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", help="0 is greedy")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="write the episodes to this file")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="file of the episodes; default: a new folder below run.folder (runs)"),
+    ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="with --output: run what the file lacks, or has as invalid, alone")
+        bool,
+        typer.Option(
+            "--resume", help="with --output and the same arguments: run what the file lacks or has as invalid"
+        ),
+    ] = False,
+    allow_trained: Annotated[
+        bool,
+        typer.Option("--allow-trained", help="go on where the agent was trained on evaluated tasks; marks results"),
     ] = False,
     report: Annotated[
         Path | None, typer.Option("--report", help="write the environment's official report into this folder")
     ] = None,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="environments that step at once")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            help="environments that step at once, with endpoint: and scripted: agents also episodes that are open at "
+            "once; default: rollout.env_workers where configured, else one a core, up to 4",
+        ),
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="print the episodes")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -120,8 +140,11 @@ def evaluate(
     A model behind an OpenAI-compatible server: eval endpoint:MODEL policy.endpoint.base_url=URL. Its key is taken from
     the environment variable OPENAI_API_KEY (policy.endpoint.key_variable).
     """
-    from agentgym_rtmc.trainer.collect import agent_config, collect, write_report
+    from agentgym_rtmc.trainer.collect import agent_config, collect, reporter_of, share_workers, write_report
+    from agentgym_rtmc.trainer.evaluation_output import EvaluationOutput
+    from agentgym_rtmc.trainer.preparation import heldout_tasks, load_tasks
     from agentgym_rtmc.trainer.show import show_episode
+    from agentgym_rtmc.trainer.trained_on import trained_tasks
 
     agent, arguments = _which_agent(agent, arguments, policy)
     config_file, overrides = split_arguments(arguments)
@@ -132,22 +155,35 @@ def evaluate(
             *overrides,
             *([f"env.id={env}"] if env is not None else []),
             *([f"policy.kind={policy}"] if policy else []),
-            *([f"rollout.env_workers={workers}"] if workers else []),
+            *(["evaluation.allow_trained=true"] if allow_trained else []),
         ],
         heldout_split=split,
         tasks=tasks,
         samples=samples,
         temperature=temperature,
     )
+    config = share_workers(config, workers)
     agent = agent or f"{config.policy.kind}:{config.policy.model or config.policy.player}"
     if resume and output is None:
         raise ConfigError("--resume goes with --output FILE, the file that has the episodes so far")
-    kept = read_episodes(output).episodes if resume and output is not None and output.exists() else []
+    if report is not None:
+        reporter_of(config)  # refused now rather than at the end
+    chosen = heldout_tasks(config, load_tasks(config.env))
+    trained = trained_tasks(config, chosen)
     with polite_kills(), ExitStack() as stack:
-        writer = stack.enter_context(EpisodeWriter(output)) if output is not None else None
+        episodes = stack.enter_context(EvaluationOutput(output, config, resume=resume))
+        stack.enter_context(_telling_how_to_resume(episodes))
         progress = stack.enter_context(Progress(quiet=quiet))
-        result = collect(config, agent, progress, on_episode=_saving(writer), kept=kept)
-    for path in write_report(config, agent, result, report) if report is not None else []:
+        result = collect(
+            config,
+            agent,
+            progress,
+            chosen,
+            on_start=lambda: progress.say(f"episodes: {episodes.path}"),
+            on_episode=episodes.append,
+            kept=episodes.kept,
+        )
+    for path in write_report(config, agent, result, report, chosen, trained) if report is not None else []:
         print(f"report: {path}", file=sys.stderr)
     if show:
         # With --json, standard output belongs to the JSON alone.
@@ -156,7 +192,21 @@ def evaluate(
             for episode in group.episodes:
                 show_episode(episode, console)
     row = {"agent": agent, "split": config.env.heldout_split, **result.row()}
+    if trained:
+        row["trained_on"] = len(trained)
     show_table([row], as_json=as_json, title=f"{config.env.id} at temperature {config.evaluation.temperature:g}")
+
+
+@contextmanager
+def _telling_how_to_resume(episodes: EvaluationOutput) -> Iterator[None]:
+    """Say, whatever stops an evaluation, how to go on where there are episodes."""
+    try:
+        yield
+    except (KeyboardInterrupt, AgentGymError):
+        if episodes.any:
+            option = f"-o {shlex.quote(str(episodes.path))} --resume"
+            print(f"stopped; go on with the same arguments and {option}", file=sys.stderr)
+        raise
 
 
 def _which_agent(agent: str | None, arguments: list[str] | None, policy: str | None) -> tuple[str, list[str]]:
@@ -189,6 +239,7 @@ def rollout(
 ) -> None:
     """Collect groups of episodes into an episode file, without learning."""
     from agentgym_rtmc.trainer.collect import agent_config, collect
+    from agentgym_rtmc.trainer.preparation import heldout_tasks, load_tasks
 
     config = agent_config(
         agent,
@@ -199,14 +250,10 @@ def rollout(
         temperature=temperature,
     )
     with polite_kills(), EpisodeWriter(output) as writer, Progress(quiet=quiet) as progress:
-        result = collect(config, agent, progress, on_episode=_saving(writer))
+        chosen = heldout_tasks(config, load_tasks(config.env))
+        result = collect(config, agent, progress, chosen, on_episode=lambda episode: writer.append([episode]))
     row = {"agent": agent, "split": split, **result.row(), "file": str(output)}
     show_table([row], as_json=as_json, title=config.env.id)
-
-
-def _saving(writer: EpisodeWriter | None) -> Callable[[Episode], None] | None:
-    """Each episode is on the disk as soon as it ended: an interruption loses none."""
-    return None if writer is None else lambda episode: writer.append([episode])
 
 
 def split_arguments(arguments: list[str] | None) -> tuple[Path | None, list[str]]:

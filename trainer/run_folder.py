@@ -58,19 +58,7 @@ class RunFolder:
     @classmethod
     def create(cls, parent: Path, name: str) -> Self:
         """Make a fresh folder `<parent>/<date>-<time>-<name>`."""
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        for attempt in range(100):
-            path = parent / (f"{stamp}-{name}" + (f"-{attempt}" if attempt else ""))
-            try:
-                path.mkdir(parents=True)
-            except FileExistsError:
-                if parent.exists() and not parent.is_dir():
-                    raise ConfigError(f"{parent} is a file; set run.folder elsewhere") from None
-                continue
-            except OSError as error:
-                raise ConfigError(f"{path}: cannot be made: {error.strerror}; set run.folder elsewhere") from error
-            return cls(path, fresh=True)
-        raise ConfigError(f"{parent}: no free name for a run; set run.folder or run.name")
+        return cls(fresh_folder(parent, name), fresh=True)
 
     @classmethod
     def reopen(cls, path: Path) -> Self:
@@ -148,6 +136,23 @@ class RunFolder:
     def episodes_bytes(self) -> int:
         """Size of episodes.jsonl, for `rewind`."""
         return self.episodes.stat().st_size if self.episodes.exists() else 0
+
+
+def fresh_folder(parent: Path, name: str) -> Path:
+    """Make a folder `<parent>/<date>-<time>-<name>` that was not there before. Raises ConfigError."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for attempt in range(100):
+        path = parent / (f"{stamp}-{name}" + (f"-{attempt}" if attempt else ""))
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            if parent.exists() and not parent.is_dir():
+                raise ConfigError(f"{parent} is a file; set run.folder elsewhere") from None
+            continue
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be made: {error.strerror}; set run.folder elsewhere") from error
+        return path
+    raise ConfigError(f"{parent}: no free name for a run; set run.folder or run.name")
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -5,14 +5,17 @@ A task's `trouble` makes the environment misbehave in a chosen way; `ENDED` and 
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from agentgym_rtmc.calls.base import Call
 from agentgym_rtmc.environments.base import AgentEnv, Info, Reply
+from agentgym_rtmc.episodes import EpisodeGroup
 from agentgym_rtmc.errors import ProtocolError, SandboxError, SandboxUnavailableError
 from agentgym_rtmc.registration import register_env
 from agentgym_rtmc.tasks import Task, TaskSet
@@ -123,11 +126,20 @@ def demonstrator(task: Task, observation: str, rng: np.random.Generator) -> Gene
         yield str(task.private["answer"]) if rng.random() < 0.3 else rng.choice(list(FIRST)) + rng.choice(list(OTHERS))
 
 
+def write_report(
+    groups: Sequence[EpisodeGroup], tasks: Sequence[Task], folder: Path, agent: str, options: Mapping[str, Any]
+) -> list[Path]:
+    path = folder / "report.json"
+    path.write_text(json.dumps({"agent": agent, "episodes": sum(len(group.episodes) for group in groups)}))
+    return [path]
+
+
 register_env(
     "tests/Echo-v0",
     "echo_env:EchoEnv",
     task_sets={"words": "echo_env:load_tasks"},
     reference="echo_env:reference",
     demonstrator="echo_env:demonstrator",
+    reporter="echo_env:write_report",
     default_signature="observation",
 )
