@@ -114,6 +114,8 @@ class AgentEnv(gymnasium.Env[str, str]):
         self._turns = 0
         self._over = True
         self._last_observation = ""
+        self.activity = ""
+        """What takes long just now, in a word for people who watch ("grading"); "" where there is nothing to say."""
 
     @property
     def task(self) -> Task | None:
@@ -176,7 +178,7 @@ class AgentEnv(gymnasium.Env[str, str]):
             parts["turns"] = -self.turn_cost
         if reply.terminated or truncated:
             self._over = True  # even if grading fails
-            parts |= self.grade()
+            parts |= self._graded()
         return self._answer(reply.observation, parts, reply.terminated, truncated, reply.info, "turns")
 
     def _reply(self, action: object) -> Reply:
@@ -192,7 +194,14 @@ class AgentEnv(gymnasium.Env[str, str]):
         if self._over:
             raise gymnasium.error.ResetNeeded("the episode is over (or was never started): call reset()")
         self._over = True
-        return self._answer(f"[the episode ended: {reason}]", dict(self.grade()), False, True, {}, reason)
+        return self._answer(f"[the episode ended: {reason}]", dict(self._graded()), False, True, {}, reason)
+
+    def _graded(self) -> Mapping[str, float]:
+        self.activity = "grading"
+        try:
+            return self.grade()
+        finally:
+            self.activity = ""
 
     def _answer(
         self, observation: str, parts: dict[str, float], terminated: bool, truncated: bool, info: Info, reason: str

@@ -129,7 +129,7 @@ def collect(
     with closing(policy):
         if on_start is not None:
             on_start()
-        return evaluate_with_progress(config, make_env, policy, tasks, progress, agent, on_episode, kept)
+        return evaluate_with_progress(config, make_env, policy, tasks, progress, agent, on_episode, kept, table=True)
 
 
 def reporter_of(config: TrainConfig) -> str:

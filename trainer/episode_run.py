@@ -36,6 +36,11 @@ class EpisodePlan:
     task: Task
     env_seed: int
 
+    @property
+    def episode_id(self) -> str:
+        """The id of the episode that this becomes."""
+        return f"{self.group}/{self.number}"
+
 
 class Clock:
     """Seconds in use, counted while entered. One thread enters, others may read."""
@@ -56,6 +61,11 @@ class Clock:
         used, since = self._state
         return used if since is None else used + time.monotonic() - since
 
+    @property
+    def running(self) -> bool:
+        """Whether it is entered."""
+        return self._state[1] is not None
+
     def add(self, seconds: float) -> None:
         """Count seconds that were measured elsewhere; not while entered."""
         self._state = (self._state[0] + seconds, None)
@@ -73,6 +83,9 @@ class EpisodeRun:
     turns: list[Turn] = field(default_factory=list)
     terminated: bool = False
     truncation: str | None = None
+    tokens: int = 0
+    """Tokens read and written so far, as the policy counts them."""
+    cost: float = 0.0
     _conversation: Conversation | None = None
     _completion: Completion | None = None
 
@@ -80,6 +93,16 @@ class EpisodeRun:
     def session(self) -> str:
         """The episode's name, a new one for every attempt."""
         return f"{self.plan.number}.{self.attempts}"
+
+    @property
+    def state(self) -> str:
+        """What is going on, for people: waiting, preparing, thinking, acting, or what the environment says."""
+        if not self.clock.running:
+            return "waiting" if self.opening is None else "thinking"
+        env = self.env  # the sampling thread may take it away
+        if self.opening is None or env is None:
+            return "preparing"
+        return str(attribute(env, "activity", "")) or "acting"
 
     @property
     def conversation(self) -> Conversation:
@@ -118,6 +141,11 @@ class EpisodeRun:
             return answer
 
     # -- in the thread that samples -----------------------------------------------------------------------------
+
+    def spend(self, completion: Completion) -> None:
+        """Count what a turn used."""
+        self.tokens += completion.spent.tokens if completion.spent else len(completion.token_ids or ())
+        self.cost += completion.spent.cost if completion.spent else 0.0
 
     def take(self, answer: Answer | None, observation_role: Literal["user", "tool"]) -> bool:
         """Record an environment's answer (None: to reset); returns whether the episode is over.
@@ -162,7 +190,7 @@ class EpisodeRun:
         """The finished episode."""
         assert self.opening is not None
         return Episode(
-            id=f"{self.plan.group}/{self.plan.number}",
+            id=self.plan.episode_id,
             group=self.plan.group,
             opening=self.opening,
             turns=tuple(self.turns),
@@ -176,7 +204,7 @@ class EpisodeRun:
         """The episode as far as it came, ended by the machine."""
         task = self.plan.task.disclosed()
         return Episode(
-            id=f"{self.plan.group}/{self.plan.number}",
+            id=self.plan.episode_id,
             group=self.plan.group,
             opening=self.opening or Opening(task=task, observation="", seed=self.plan.env_seed),
             turns=tuple(self.turns),

@@ -8,7 +8,9 @@ evaluation depends on the seed alone, so before and after are paired by task.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -16,9 +18,10 @@ from pydantic import Field
 from agentgym_rtmc.episodes import Episode, EpisodeGroup, group_episodes
 from agentgym_rtmc.settings import Settings
 from agentgym_rtmc.tasks import Task
+from agentgym_rtmc.trainer.evaluation_board import EvaluationBoard, Running
 from agentgym_rtmc.trainer.policy.base import Policy, SamplingParams
 from agentgym_rtmc.trainer.progress import Progress
-from agentgym_rtmc.trainer.rollout import EnvFactory, Rollout, RolloutConfig, RolloutStats, plan_groups
+from agentgym_rtmc.trainer.rollout import EnvFactory, EpisodePlan, Rollout, RolloutConfig, RolloutStats, plan_groups
 from agentgym_rtmc.trainer.statistics import Interval, clustered_interval
 
 if TYPE_CHECKING:
@@ -83,25 +86,37 @@ def evaluate(
     on_episode: Callable[[Episode], None] | None = None,
     deterministic: bool = False,
     kept: Sequence[Episode] = (),
+    watch: Callable[[Running], None] | None = None,
 ) -> Evaluation:
     """Sample `config.samples` episodes of every task and summarise them.
 
     The seed is part of the groups' names: collections with different seeds may share a file. `kept`: episodes of an
-    earlier call with the same arguments; those of them that are valid are not run again.
+    earlier call with the same arguments; those of them that are valid are not run again. `watch` is given a function
+    that tells what is running.
     """
-    label = f"seed{config.seed}"
-    plans = plan_groups(tasks, config.samples, first_number=EVALUATION_NUMBERS, seed=config.seed, label=label)
+    plans = _planned(tasks, config)
     with Rollout(
         make_env, policy, rollout, params, seed=config.seed, deterministic=deterministic, on_episode=on_episode
     ) as running:
-        done = {episode.id: episode for episode in kept if episode.valid}
-        names = [f"{plan.group}/{plan.number}" for plan in plans]
-        missing = [plan for plan, name in zip(plans, names, strict=True) if name not in done]
-        collected, stats = running.collect(missing)
+        if watch is not None:
+            watch(running.running)
+        done = _usable(kept, plans)
+        collected, stats = running.collect([plan for plan in plans if plan.episode_id not in done])
         done |= {episode.id: episode for group in collected for episode in group.episodes}
-        groups = group_episodes([done[name] for name in names])
+        groups = group_episodes([done[plan.episode_id] for plan in plans])
     figures = getattr(policy, "figures", None)
     return replace(summarise(groups, stats, config.success_reward), usage=figures() if figures is not None else {})
+
+
+def _planned(tasks: Sequence[Task], config: EvaluationConfig) -> list[EpisodePlan]:
+    label = f"seed{config.seed}"
+    return plan_groups(tasks, config.samples, first_number=EVALUATION_NUMBERS, seed=config.seed, label=label)
+
+
+def _usable(kept: Sequence[Episode], plans: Sequence[EpisodePlan]) -> dict[str, Episode]:
+    """The valid ones of these episodes that are planned, by id."""
+    names = {plan.episode_id for plan in plans}
+    return {episode.id: episode for episode in kept if episode.valid and episode.id in names}
 
 
 def evaluate_with_progress(
@@ -113,31 +128,35 @@ def evaluate_with_progress(
     name: str,
     on_episode: Callable[[Episode], None] | None = None,
     kept: Sequence[Episode] = (),
+    table: bool = False,
 ) -> Evaluation:
-    """Evaluate as configured, with a bar that shows the pass rate so far."""
-    progress.phase(name, len(tasks) * config.evaluation.samples)
-    done = valid = passes = 0
+    """Evaluate as configured, with a bar that shows the pass rate so far and, with `table`, all that runs below it."""
+    plans = _planned(tasks, config.evaluation)
+    usable = _usable(kept, plans)
+    board = EvaluationBoard(len(plans), partial(passed, success_reward=config.evaluation.success_reward))
+    progress.phase(name, len(plans), done=len(usable))
 
     def count(episode: Episode) -> None:
-        nonlocal done, valid, passes
-        done += 1
-        valid += episode.valid
-        passes += passed(episode, config.evaluation.success_reward)
-        progress.update(done, passed=passes / max(1, valid))
+        board.count(episode)
+        progress.update(board.done, passed=board.pass_rate)
         if on_episode is not None:
             on_episode(episode)
 
-    return evaluate(
-        make_env,
-        policy,
-        tasks,
-        config.evaluation,
-        config.rollout,
-        config.policy.sampling(temperature=config.evaluation.temperature),
-        on_episode=count,
-        deterministic=config.run.deterministic,
-        kept=kept,
-    )
+    for episode in usable.values():
+        board.count(episode)
+    with progress.with_below(board) if table else nullcontext():
+        return evaluate(
+            make_env,
+            policy,
+            tasks,
+            config.evaluation,
+            config.rollout,
+            config.policy.sampling(temperature=config.evaluation.temperature),
+            on_episode=count,
+            deterministic=config.run.deterministic,
+            kept=kept,
+            watch=board.watch,
+        )
 
 
 def passed(episode: Episode, success_reward: float) -> bool:

@@ -1,20 +1,33 @@
 """Progress for people: the phase, how far it is, its figures and the time left.
 
-Invariants: in a terminal one live line per phase; elsewhere (a log, CI) one plain line every few seconds at most, and
-one at the end of each phase. Nothing here is read back by the program.
+Invariants: in a terminal one live line per phase, with a table below it where there is one to show; elsewhere (a log,
+CI) one plain line every few seconds at most, and one at the end of each phase. Nothing here is read back by a program.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 PLAIN_EVERY_SECONDS = 10.0
+
+
+class _Bars(RichProgress):
+    """The bar of the phase, with something below it."""
+
+    below: RenderableType | None = None
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.below is not None:
+            yield self.below
 
 
 class Progress:
@@ -24,7 +37,7 @@ class Progress:
         self.console = console or Console(stderr=True)
         self._quiet = quiet
         self._live = self.console.is_terminal and not quiet
-        self._rich = RichProgress(
+        self._rich = _Bars(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
@@ -79,6 +92,15 @@ class Progress:
             self._rich.update(self._tasks[self._name], completed=done, figures=self._figures)
         elif time.monotonic() - self._printed >= PLAIN_EVERY_SECONDS:
             self._print_line()
+
+    @contextmanager
+    def with_below(self, shown: RenderableType) -> Iterator[None]:
+        """Show something below the bar, drawn anew a few times a second; in a terminal only."""
+        self._rich.below = shown
+        try:
+            yield
+        finally:
+            self._rich.below = None
 
     def say(self, line: str) -> None:
         """Print a line above the bar."""

@@ -138,6 +138,10 @@ class Rollout:
             _log.warning("%d environment(s) hang and could not be closed", len(hanging))
         closers.close(0 if hanging else _CLOSING)
 
+    def running(self) -> list[EpisodeRun]:
+        """The episodes that have begun and not ended, for whoever watches; may be called from any thread."""
+        return list(self._runs.values())
+
     def collect(self, plans: Sequence[EpisodePlan]) -> tuple[list[EpisodeGroup], RolloutStats]:
         """Run the planned episodes; returns them by group, in the order of the plans.
 
@@ -167,11 +171,13 @@ class Rollout:
     def _begin(self) -> None:
         self._stats = RolloutStats()
         self._finished: dict[int, Episode] = {}
+        self._runs: dict[int, EpisodeRun] = {}
         self._ready: list[EpisodeRun] = []  # wait for an action
         self._stepping: dict[Future[Answer | None], EpisodeRun] = {}  # wait for their environment
         self._landed: queue.SimpleQueue[Future[Answer | None]] = queue.SimpleQueue()
 
     def _start(self, run: EpisodeRun) -> None:
+        self._runs[run.plan.number] = run
         self._await(self._pool.submit(run.reset, self._take_env, self._policy), run)
 
     def _await(self, future: Future[Answer | None], run: EpisodeRun) -> None:
@@ -249,6 +255,7 @@ class Rollout:
         self._stats.turns += len(batch)
         for run, completion in zip(batch, completions, strict=True):
             run.clock.add(seconds)
+            run.spend(completion)
             if completion.finish_reason == "abort":
                 self._fail(run, SamplerError("the sampler aborted this turn"))
             else:
@@ -265,6 +272,7 @@ class Rollout:
         self._forget(run)
         if self._on_episode is not None:
             self._on_episode(episode)
+        del self._runs[run.plan.number]
 
     def _fail(self, run: EpisodeRun, error: Exception) -> None:
         """Try again on a fresh environment, or mark the episode invalid."""

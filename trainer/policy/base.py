@@ -38,6 +38,14 @@ class SamplingParams:
 
 
 @dataclass(frozen=True)
+class Spent:
+    """What a turn used, as whoever is paid for it counts: tokens read and written, and their cost where known."""
+
+    tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass(frozen=True)
 class Completion:
     """One turn of a policy. Shapes: `token_ids` and `logprobs` (sampled tokens,), the end token included if sampled.
 
@@ -52,6 +60,7 @@ class Completion:
     context_ids: tuple[int, ...] | None = None
     forked: bool = False
     weights_version: int | None = None
+    spent: Spent | None = None
 
 
 class Policy(Protocol):

@@ -23,8 +23,9 @@ import httpx2
 from pydantic import BaseModel, Field, ValidationError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from agentgym_rtmc.episodes import FinishReason
 from agentgym_rtmc.errors import ConfigError, SamplerError
-from agentgym_rtmc.trainer.policy.base import Completion, SampleKey, SamplingParams
+from agentgym_rtmc.trainer.policy.base import Completion, SampleKey, SamplingParams, Spent
 from agentgym_rtmc.trainer.policy.config import EndpointConfig
 from agentgym_rtmc.trainer.transcript import Conversation
 
@@ -167,14 +168,13 @@ class EndpointPolicy:
         if usage.uncounted:
             figures["replies_without_usage"] = usage.uncounted
         if config.price_input or config.price_output:
-            cached = config.price_input if config.price_cached is None else config.price_cached
-            fresh = usage.prompt_tokens - usage.cached_tokens
-            figures["cost"] = (
-                fresh * config.price_input
-                + usage.cached_tokens * cached
-                + usage.completion_tokens * config.price_output
-            ) / 1e6
+            figures["cost"] = self._cost(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
         return figures
+
+    def _cost(self, prompt: int, cached: int, completion: int) -> float:
+        config = self._config
+        for_cached = config.price_input if config.price_cached is None else config.price_cached
+        return ((prompt - cached) * config.price_input + cached * for_cached + completion * config.price_output) / 1e6
 
     def close(self) -> None:
         """Close the connections. Requests under way are waited for."""
@@ -196,9 +196,9 @@ class EndpointPolicy:
             reply: _Reply = tries(self._post, body)
         except _ContextFullError:
             return Completion("", "length")
-        self._count(reply)
         choice = reply.choices[0]
-        return Completion(choice.message.content or "", "length" if choice.finish_reason == "length" else "stop")
+        finish: FinishReason = "length" if choice.finish_reason == "length" else "stop"
+        return Completion(choice.message.content or "", finish, spent=self._count(reply))
 
     def _body(self, conversation: Conversation, key: SampleKey, params: SamplingParams) -> dict[str, Any]:
         # Observations of the role `tool` belong to calls that such a server makes itself; ours are text.
@@ -266,16 +266,15 @@ class EndpointPolicy:
         backoff = wait_random_exponential(multiplier=self._config.backoff, max=_LONGEST_WAIT)(state)
         return min(_LONGEST_WAIT, backoff if asked is None else max(0.0, asked))
 
-    def _count(self, reply: _Reply) -> None:
+    def _count(self, reply: _Reply) -> Spent | None:
         if reply.usage is None:
             self.usage.add(uncounted=1)
-            return
+            return None
+        prompt, completion = reply.usage.prompt_tokens, reply.usage.completion_tokens
         details = reply.usage.prompt_tokens_details
-        self.usage.add(
-            prompt_tokens=reply.usage.prompt_tokens,
-            completion_tokens=reply.usage.completion_tokens,
-            cached_tokens=(details.cached_tokens or 0) if details is not None else 0,
-        )
+        cached = (details.cached_tokens or 0) if details is not None else 0
+        self.usage.add(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
+        return Spent(prompt + completion, self._cost(prompt, cached, completion))
 
 
 class _Pace:
