@@ -14,6 +14,7 @@ from pathlib import Path
 from agentgym_rtmc.environments.sandbox import seccomp, userns
 from agentgym_rtmc.environments.sandbox.backend import FIRST_PROCESS, HOST_ENVIRONMENT, environment, limits
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, SandboxSpec
+from agentgym_rtmc.environments.sandbox.conclusion import as_argv
 from agentgym_rtmc.environments.sandbox.process import Launch
 from agentgym_rtmc.environments.sandbox.root import JAIL
 from agentgym_rtmc.environments.sandbox.root_sources import LAUNCHER_FOLDER
@@ -60,9 +61,9 @@ class Bubblewrap:
             ids = [f"--reuid={AGENT_UID}", f"--regid={AGENT_UID}", "--clear-groups", "--inh-caps=-all"]
             become = [f"{launchers}/setpriv", *ids, "--"]
         # Handed over in a file, so that the agent's `ps` does not show the host's paths.
-        self._options = _file(folder / "options", b"".join(word.encode() + b"\0" for word in options))
-        self._before = [word.encode() for word in [*enter, PROGRAMS[0]]]
-        self._after = [word.encode() for word in ["--", *FIRST_PROCESS, *become, *limits(spec, launchers)]]
+        self._options = _file(folder / "options", b"".join(word + b"\0" for word in as_argv(options)))
+        self._before = as_argv([*enter, PROGRAMS[0]])
+        self._after = as_argv(["--", *FIRST_PROCESS, *become, *limits(spec, launchers)])
 
     def launch(self, argv: list[bytes]) -> Launch:
         """See `Backend`. `bwrap` reports an exit code on its status pipe only if the command was really started."""

@@ -127,7 +127,7 @@ def _check(hierarchy: _Hierarchy, controllers: list[str]) -> None:
     try:
         folder.mkdir()
         try:
-            words = ["sh", "-c", 'echo 0 >"$1"', "sh", str(folder / "cgroup.procs")]
+            words = ["/bin/sh", "-c", 'echo 0 >"$1"', "sh", str(folder / "cgroup.procs")]
             if subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode:
                 raise OSError(errno.EPERM, "processes cannot be put into groups below it")
         finally:
@@ -176,11 +176,11 @@ def _ours_to_arrange(hierarchy: _Hierarchy) -> bool:
 def _hierarchies() -> dict[str, _Hierarchy]:
     """Controller (and `cgroup.procs` for the one of version 2) to its hierarchy."""
     paths: dict[str, str] = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in _lines(Path("/proc/self/cgroup")):
         _, names, path = line.split(":", 2)
         paths |= dict.fromkeys(names.split(",") if names else ["version 2"], path)
     found = {}
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+    for line in _lines(Path("/proc/self/mountinfo")):
         before, _, after = line.partition(" - ")
         root, point = before.split(" ")[3:5]
         kind, _, options = after.split(" ", 2)
@@ -197,6 +197,11 @@ def _hierarchies() -> dict[str, _Hierarchy]:
                 if own is not None:
                     found[name] = _Hierarchy(1, Path(point), own)
     return found
+
+
+def _lines(table: Path) -> list[str]:
+    """Lines of a table that names files, which may be no text."""
+    return [os.fsdecode(line) for line in table.read_bytes().split(b"\n") if line]
 
 
 def _below(point: Path, root: str, path: str) -> Path | None:

@@ -233,7 +233,7 @@ def _compiled_launcher() -> Path:
 
 
 def _write_program(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.write_bytes(os.fsencode(f"#!/bin/sh\n{text}\n"))
     path.chmod(0o755)
 
 

@@ -29,6 +29,8 @@ from agentgym_rtmc.environments.sandbox.watch import Limit, Watchdog, descendant
 from agentgym_rtmc.errors import SandboxError
 
 _CHUNK = 1 << 16
+_UMASK = 0o022
+"""Of commands, whatever the trainer's own is: equal commands give equal files."""
 _PATIENCE = 5.0
 """Seconds to wait for a killed command before the machine is declared at fault."""
 
@@ -71,7 +73,8 @@ def run(
         process = subprocess.Popen(
             launch.argv,
             env=launch.env | ({owner.MARK: owner.me()} if launch.marked else {}),
-            cwd=launch.cwd,
+            cwd=launch.cwd or "/",  # ours may be closed to others, or gone
+            umask=_UMASK,
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if merge else subprocess.PIPE,

@@ -10,11 +10,13 @@ capabilities again. It is no escape hatch: leaving one takes a capability, and a
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from agentgym_rtmc.environments.sandbox import userns
 from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, RUN_AND_EXIT, environment, limits
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, SandboxSpec
+from agentgym_rtmc.environments.sandbox.conclusion import as_argv
 from agentgym_rtmc.environments.sandbox.process import Launch
 from agentgym_rtmc.environments.sandbox.root import DEVICES, JAIL
 from agentgym_rtmc.environments.sandbox.root_sources import LAUNCHER_FOLDER
@@ -55,7 +57,7 @@ class Unshare:
         self._userns = userns.UserNamespace() if userns.needed() else None
         self._mark = folder / "started"
         table = folder / "mounts"
-        table.write_text(_mounts(spec, root, workspace))
+        table.write_bytes(os.fsencode(_mounts(spec, root, workspace)))
         if self._userns is None:
             enter, own, become = [], ["--map-root-user"], [f"--map-user={AGENT_UID}", f"--map-group={AGENT_UID}"]
         else:
@@ -80,7 +82,7 @@ class Unshare:
     def launch(self, argv: list[bytes]) -> Launch:
         """See `Backend`."""
         return Launch(
-            argv=[*(word.encode() for word in [*self._before, *self._after]), *argv],
+            argv=[*as_argv([*self._before, *self._after]), *argv],
             env=self._variables,
             started=self._take_mark,
         )

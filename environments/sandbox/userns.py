@@ -12,6 +12,7 @@ import os
 import subprocess
 from pathlib import Path
 
+from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID
 from agentgym_rtmc.errors import SandboxUnavailableError
 
@@ -37,6 +38,7 @@ class UserNamespace:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                env=HOST_ENVIRONMENT,
                 start_new_session=True,
             )
         except OSError as error:

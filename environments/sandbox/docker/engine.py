@@ -164,7 +164,15 @@ class Engine:
 
 def connect() -> Engine:
     """The engine of DOCKER_HOST. Raises SandboxUnavailableError when there is none; the next call tries again."""
-    address = docker.utils.parse_host(os.environ.get("DOCKER_HOST") or None).replace("http+unix://", "unix://")
+    wanted = os.environ.get("DOCKER_HOST", "").strip()
+    try:
+        address = docker.utils.parse_host(wanted or None).replace("http+unix://", "unix://")
+        urllib3.util.parse_url(address)
+    except (docker.errors.DockerException, urllib3.exceptions.HTTPError, ValueError) as error:
+        raise SandboxUnavailableError(
+            f"DOCKER_HOST={wanted!r} names no engine: {error}; set it to the engine's socket, such as "
+            "unix:///var/run/docker.sock"
+        ) from error
     key = (os.getpid(), address)
     with _lock:
         if key not in _engines:

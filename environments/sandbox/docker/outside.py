@@ -61,7 +61,7 @@ class Processes:
 def _user(pid: int) -> int | None:
     """Real user of a process; None when it has ended."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()  # its name may be no text
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("Uid:")), None)
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)

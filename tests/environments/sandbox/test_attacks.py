@@ -384,3 +384,9 @@ def test_a_limit_of_the_trainer_s_own_is_no_failure(make: MakeSandbox) -> None:
     if make().spec.isolation == "docker":
         pytest.skip("the engine has limits of its own, and refuses")
     assert run(make(open_files=2 * most), "ulimit -n; ulimit -Hn") == f"{most}\n{most}\n"
+
+
+def test_a_name_that_is_no_text_hides_no_process(sandbox: Sandbox) -> None:
+    rename = "import ctypes, os, time\nctypes.CDLL(None).prctl(15, b'\\xff\\n) R 1', 0, 0, 0)\n"
+    result = sandbox.exec(["python", "-c", f"{rename}os.fork() or os.setsid(); time.sleep(60)"], timeout=1)
+    assert (result.timed_out, result.code) == (True, 137), result

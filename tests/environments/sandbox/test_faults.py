@@ -171,6 +171,10 @@ def test_no_engine_at_all(image: str, monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("DOCKER_HOST", "ssh://somewhere")
     with pytest.raises(SandboxUnavailableError, match="forward a remote engine's socket"):
         DockerSandbox(SandboxSpec(image=image))
+    for wrong in ("garbage", "fd://", "tcp://127.0.0.1:99999", "npipe:////./x"):
+        monkeypatch.setenv("DOCKER_HOST", wrong)
+        with pytest.raises(SandboxUnavailableError, match="socket"):
+            DockerSandbox(SandboxSpec(image=image))
 
 
 @pytest.mark.parametrize("how", ["overlay", "copy", "commit"])

@@ -186,6 +186,29 @@ def test_a_forked_child_has_folders_of_its_own(isolation: str) -> None:
     assert parent.exec(["cat", "f"]).stdout == "x"
 
 
+def test_surroundings_of_the_trainer_make_no_difference(isolation: str, tmp_path: Path) -> None:
+    """Its umask, its working directory that is gone, names on its machine that are no text, a missing PATH."""
+
+    def work() -> object:
+        odd = Path(tempfile.mkdtemp(prefix=os.fsdecode(b"odd-\xff-"), dir="/var/tmp"))
+        odd.chmod(0o755)
+        tempfile.tempdir = str(odd)
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
+        os.umask(0o077)
+        os.environ["PATH"] = ""
+        try:
+            with LocalSandbox(SandboxSpec(isolation=isolation)) as sandbox:
+                made = sandbox.exec(["sh", "-c", "touch f; mkdir d; stat -c %a f d"])
+        finally:
+            folders.remove_tree(odd)
+        return made.stdout, made.stderr
+
+    assert in_a_child(work) == ("644\n755\n", "")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests already run as an ordinary user")
 def test_works_for_an_ordinary_user(isolation: str, root_folder: Path) -> None:
     """Everything that differs between root and others: namespaces, ownership, closed files, limits, links."""
