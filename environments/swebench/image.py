@@ -104,8 +104,9 @@ def _exclusive(name: str) -> Iterator[None]:
 
 
 def _make(engine: Engine, row: SWEBenchRow, role: Role, official: str, name: str) -> None:
-    from agentgym_rtmc.environments.sandbox.docker import labels
+    from agentgym_rtmc.environments.sandbox.docker import labels, leftovers
 
+    leftovers.remove_once(engine)
     script = preparation.AGENT_SCRIPT if role == "agent" else preparation.GRADER_SCRIPT
     with engine.failures(f"prepare an image of {row.image}"):
         container = engine.slow.create_container(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from agentgym_rtmc.environments.sandbox.base import MIB, SandboxSpec
+from agentgym_rtmc.environments.sandbox.docker.engine import connect
 from agentgym_rtmc.environments.sandbox.opening import open_sandbox
 from agentgym_rtmc.environments.swebench.image import PreparedImage, image_name, prepare_image
 from agentgym_rtmc.environments.swebench.preparation import BASE, ENVIRONMENT, HOME, WORKDIR
@@ -125,3 +129,44 @@ def test_what_does_not_fit_is_told(small_row: SWEBenchRow) -> None:
         prepare_image(small_row.model_copy(update={"image": "nowhere/none:latest"}), "agent")
     with pytest.raises(TaskError, match=r"small__shapes-1.*there is no commit 0123456"):
         prepare_image(small_row.model_copy(update={"base_commit": "0123456789"}), "agent")
+
+
+UNSTARTED = """
+import os, signal, sys
+from agentgym_rtmc.environments.sandbox.docker import labels
+from agentgym_rtmc.environments.sandbox.docker.engine import connect
+print(connect().slow.create_container(sys.argv[1], ["true"], labels=labels.labels(3600))["Id"], flush=True)
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+sys.stdin.read()
+"""
+NEXT = {
+    "sandbox": "from agentgym_rtmc.environments.sandbox.opening import open_sandbox\n"
+    "from agentgym_rtmc.environments.sandbox.base import SandboxSpec\n"
+    "open_sandbox(SandboxSpec(image=row.image, writable_root=True)).close()",
+    "preparation": "from agentgym_rtmc.environments.swebench.image import prepare_image\n"
+    "from agentgym_rtmc.environments.sandbox.docker.engine import connect\n"
+    "import uuid\n"
+    "row = row.model_copy(update={'bug_patch': f'{uuid.uuid4()}\\n{row.patch}'})\n"  # one that was not made before
+    "connect().slow.remove_image(prepare_image(row, 'agent').name)",
+}
+
+
+@pytest.mark.parametrize("what", NEXT)
+def test_the_next_run_removes_what_was_made_and_never_started(what: str, small_row: SWEBenchRow) -> None:
+    """A kill between making a container and starting it; what a living process has made stays."""
+    words = [sys.executable, "-c", UNSTARTED, small_row.image]
+    killed = subprocess.run([*words, "killed"], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with subprocess.Popen([*words, "living"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
+        assert living.stdin is not None and living.stdout is not None
+        kept, left = living.stdout.readline().strip(), killed.stdout.strip()
+        engine = connect()
+        assert [engine.slow.inspect_container(one)["State"]["Status"] for one in (left, kept)] == ["created"] * 2
+        row = f"row = SWEBenchRow.model_validate_json({small_row.model_dump_json()!r})\n"
+        begin = f"from agentgym_rtmc.environments.swebench.rows import SWEBenchRow\n{row}"
+        subprocess.run([sys.executable, "-c", begin + NEXT[what]], check=True)
+        names = {row["Id"] for row in engine.slow.containers(all=True)}
+        living.stdin.close()
+    engine.slow.remove_container(kept, force=True)
+    assert left not in names and kept in names
