@@ -35,6 +35,16 @@ register_env(
 )
 
 register_env(
+    "agentgym_rtmc/ServiceDesk-v0",
+    "agentgym_rtmc.environments.service_desk.env:ServiceDeskEnv",
+    summary="serve customers of a shop by its policy, with 22 typed tools on a real database",
+    task_sets={"generated": "agentgym_rtmc.environments.service_desk.tasks:load_generated"},
+    reference="agentgym_rtmc.environments.service_desk.players:reference",
+    demonstrator="agentgym_rtmc.environments.service_desk.players:demonstrator",
+    default_signature="tool_state",
+)
+
+register_env(
     "agentgym_rtmc/SWEBenchLite-v0",
     "agentgym_rtmc.environments.swebench.env:SWEBenchEnv",
     summary="resolve issues of SWE-bench Lite (300), graded by the official harness",

@@ -80,6 +80,10 @@ _NEW_NUMBERS: dict[str, tuple[int | str, ...]] = {
     "notice_days": (1, 4),
     "final_sale": tuple(one for one in CATEGORIES if one not in ("food", "care")),
 }
+_STRANGERS = 0.08
+"""Share of callers who ask for what is somebody else's."""
+_IMPOSTORS = 0.05
+"""Share of draws of level 3 in which the PIN is wrong; these are shorter and so kept more often."""
 _TRIES = 400
 
 
@@ -120,10 +124,11 @@ def generate(first_shop: int, levels: Sequence[int] = LEVELS, split: str = "trai
     for number in itertools.count(first_shop):
         rng = random.Random(f"tasks of shop {number}")
         shop, policy = make_shop(number), draw_policy(rng, new=split == "policies")
+        pool = _Pool(rng, shop, policy)
         known: set[Scenario] = set()
         for index in range(PER_SHOP):
             level = levels[index % len(levels)]
-            scenario = _draw_scenario(rng, shop, policy, level, combinations=split == "combinations")
+            scenario = _draw_scenario(rng, shop, policy, pool, level, combinations=split == "combinations")
             if scenario is None or scenario in known:
                 continue
             known.add(scenario)
@@ -160,27 +165,68 @@ def _task(name: str, level: int, case: Case) -> Task:
     )
 
 
+class _Pool:
+    """All requests that a shop's customers may make of their own orders and bookings, by kind and outcome."""
+
+    def __init__(self, rng: random.Random, shop: Shop, policy: Policy) -> None:
+        self._rng, self._shop = rng, shop
+        self._requests: dict[Kind, dict[str, list[Request]]] = {}
+        for kind in _KINDS:
+            outcomes: dict[str, list[Request]] = defaultdict(list)
+            for request in _candidates(rng, shop, kind):
+                outcomes[_outcome(decide(policy, shop, self.owner(request), True, request))].append(request)
+            self._requests[kind] = outcomes
+
+    def owner(self, request: Request) -> int:
+        """Return whose order or booking a request is about; anybody, for public ones."""
+        if request.order is not None:
+            return self._shop.orders[request.order].customer
+        if request.booking is not None:
+            return self._shop.bookings[request.booking].customer
+        return self._rng.choice(list(self._shop.customers))
+
+    def draw(self, kind: Kind, customer: int | None = None) -> Request | None:
+        """Draw an outcome, then a request that has it; what can be done is drawn as often as all else together.
+
+        `customer` asks for one of this customer's own; None where there is none.
+        """
+        outcomes = self._requests[kind]
+        if customer is not None and kind not in PUBLIC_KINDS:
+            own = {name: [one for one in found if self.owner(one) == customer] for name, found in outcomes.items()}
+            outcomes = {name: found for name, found in own.items() if found}
+        done = [name for name in outcomes if name == "tell_customer"]
+        others = [name for name in outcomes if name != "tell_customer"]
+        names = done if done and (not others or self._rng.random() < 0.5) else others
+        return self._rng.choice(outcomes[self._rng.choice(names)]) if names else None
+
+
 def _draw_scenario(
-    rng: random.Random, shop: Shop, policy: Policy, level: int, *, combinations: bool
+    rng: random.Random, shop: Shop, policy: Policy, pool: _Pool, level: int, *, combinations: bool
 ) -> Scenario | None:
     """Draw until the reference has the right length; None where the shop has nothing that fits."""
     fewest, most = LENGTHS[level]
     for _ in range(_TRIES):
-        customer = rng.choice(list(shop.customers.values()))
-        first = _draw_request(rng, shop, policy, customer.id, rng.choice(_FIRST[level]))
-        requests = [first]
-        if level == 5:
-            requests.append(_draw_request(rng, shop, policy, customer.id, rng.choice(_KINDS)))
-        if None in requests or is_kept_out(family_of(r for r in requests if r)) != combinations:
+        request = pool.draw(rng.choice(_FIRST[level]))
+        if request is None:
             continue
+        requests = [request]
+        customer = pool.owner(request)
+        if rng.random() < _STRANGERS:
+            customer = rng.choice(list(shop.customers))
+        if level == 5:
+            second = pool.draw(rng.choice(_KINDS), customer)
+            if second is None or is_kept_out(family_of([request, second])) != combinations:
+                continue
+            requests.append(second)
         identity = rng.choice(_IDENTITIES[level])
-        impostor = identity != "signed_in" and level == 3 and rng.random() < 0.15
+        impostor = level == 3 and rng.random() < _IMPOSTORS
+        pin = shop.customers[customer].pin
         scenario = Scenario(
-            customer=customer.id,
-            pin=(customer.pin + rng.randrange(1, 900) - 100) % 900 + 100 if impostor else customer.pin,
+            customer=customer,
+            pin=(pin + rng.randrange(1, 900) - 100) % 900 + 100 if impostor else pin,
             identity=identity,
             manner=rng.choice(_MANNERS[level]),
-            requests=tuple(r for r in requests if r),
+            requests=tuple(requests),
         )
         case = Case(shop=shop.number, policy=policy, scenario=scenario)
         if _is_plain(shop, scenario) and (impostor or fewest <= len(reference_calls(case)) <= most):
@@ -188,46 +234,25 @@ def _draw_scenario(
     return None
 
 
-def _draw_request(rng: random.Random, shop: Shop, policy: Policy, customer: int, kind: Kind) -> Request | None:
-    """Draw an outcome among those that the customer's orders or bookings offer, then a request that has it."""
+def _candidates(rng: random.Random, shop: Shop, kind: Kind) -> Iterator[Request]:
     if kind in PUBLIC_KINDS:
-        return Request(kind=kind, item=rng.choice(list(shop.items)))
-    if kind in URGENT_KINDS:
-        own = [order.id for order in shop.orders.values() if order.customer == customer]
-        return Request(kind=kind, order=rng.choice(own)) if own else None
-    outcomes: dict[str, list[Request]] = defaultdict(list)
-    for request in _candidates(rng, shop, customer, kind):
-        outcomes[_outcome(decide(policy, shop, customer, True, request))].append(request)
-    if not outcomes:
-        return None
-    # What can be done is asked for as often as all that has to be refused.
-    doable = [name for name in outcomes if name == "tell_customer"]
-    others = [name for name in outcomes if name != "tell_customer"]
-    chosen = rng.choice(doable if doable and (not others or rng.random() < 0.5) else others)
-    return rng.choice(outcomes[chosen])
-
-
-def _candidates(rng: random.Random, shop: Shop, customer: int, kind: Kind) -> Iterator[Request]:
-    stranger = rng.random() < 0.08
-    if kind in ("move", "unbook"):
+        yield from (Request(kind=kind, item=item) for item in shop.items)
+    elif kind in ("move", "unbook"):
         for booking in shop.bookings.values():
-            if (booking.customer == customer) != stranger:
-                day = rng.choice([day for day in DAYS if day != booking.ahead])
-                yield Request(kind=kind, booking=booking.id, day=day if kind == "move" else None)
-        return
-    for order in shop.orders.values():
-        if (order.customer == customer) == stranger:
-            continue
-        if kind == "exchange":
-            name = shop.items[order.item].name
-            if order.status != "placed":
+            day = rng.choice([day for day in DAYS if day != booking.ahead]) if kind == "move" else None
+            yield Request(kind=kind, booking=booking.id, day=day)
+    else:
+        for order in shop.orders.values():
+            if kind == "address":
+                city = rng.choice([city for city in CITIES if city != order.city])
+                yield Request(kind=kind, order=order.id, city=city)
+            elif kind == "exchange" and order.status != "placed":
+                name = shop.items[order.item].name
                 others = [item.id for item in shop.items.values() if item.name == name and item.id != order.item]
                 yield Request(kind=kind, order=order.id, item=rng.choice(others))
-        elif kind == "address":
-            yield Request(kind=kind, order=order.id, city=rng.choice([city for city in CITIES if city != order.city]))
-        # A return of what has not come yet is a cancellation, and asked for as one.
-        elif kind != "return" or order.status != "placed":
-            yield Request(kind=kind, order=order.id)
+            # A return of what has not come yet is a cancellation, and asked for as one.
+            elif kind != "exchange" and (kind != "return" or order.status != "placed"):
+                yield Request(kind=kind, order=order.id)
 
 
 def _outcome(decision: Decision) -> str:

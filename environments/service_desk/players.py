@@ -1,0 +1,118 @@
+"""Scripted clerks: one that is always right, one that knows the ropes and decides badly, one that acts at random.
+
+Invariant: all are functions of (task, observations, rng), and act in the environment's own protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import cache
+
+import numpy as np
+
+from agentgym_rtmc.calls.base import Call
+from agentgym_rtmc.calls.tool_call import ToolCallProtocol
+from agentgym_rtmc.calls.tools import Toolbox
+from agentgym_rtmc.environments.random_calls import play_randomly
+from agentgym_rtmc.environments.service_desk.env import ServiceDeskEnv
+from agentgym_rtmc.environments.service_desk.plan import Step, end, reference_calls
+from agentgym_rtmc.environments.service_desk.policy import Decision, Kind, Policy, Request, decide
+from agentgym_rtmc.environments.service_desk.scenario import Case
+from agentgym_rtmc.environments.service_desk.shop import make_shop
+from agentgym_rtmc.tasks import Task
+
+_PROTOCOL = ToolCallProtocol()
+_GENEROUS = Policy(return_days=999, human_above=99999, late_days=-1, notice_days=-99, final_sale="nothing")
+_EXCUSES: dict[Kind, tuple[str, ...]] = {
+    "cancel": ("shipped", "too_late", "final_sale", "not_yours"),
+    "return": ("shipped", "too_late", "final_sale", "not_yours"),
+    "exchange": ("shipped", "too_late", "final_sale", "out_of_stock", "not_yours"),
+    "late": ("not_late", "not_yours"),
+    "address": ("shipped", "not_yours"),
+    "move": ("too_late", "no_slot", "not_yours"),
+    "unbook": ("too_late", "not_yours"),
+    "status": ("not_yours",),
+}
+"""What a request of each kind may be refused with, beside a wrong PIN."""
+
+
+def reference(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
+    """Do what is right, call by call."""
+    for step in reference_calls(Case.of(task)):
+        yield _PROTOCOL.render(step.call)
+
+
+def demonstrator(
+    task: Task,
+    observation: str,
+    rng: np.random.Generator,
+    *,
+    guess: float = 0.5,
+    skip: float = 0.06,
+    again: float = 0.03,
+    give_in: float = 0.3,
+) -> Generator[str, str, None]:
+    """Know how the desk works, and often decide against the policy.
+
+    `guess`: chance that a request is decided by guessing: done whatever the policy says, refused with some reason, or
+    handed over. `skip`: of leaving out a step before the end; `again`: of making one twice; `give_in`: of doing after
+    all what is insisted on.
+    """
+    case = Case.of(task)
+    steps = reference_calls(case)
+    for number, request in enumerate(case.scenario.requests):
+        mine = [step for step in steps if step.request == number]
+        if request.kind in _EXCUSES and rng.random() < guess:
+            ending = end(case, _guess(case, request, rng), number)
+            mine = [step for step in mine if step.purpose not in ("change", "end")] + ending
+        yield from _play(case, mine, rng, skip, again, give_in)
+
+
+def _play(
+    case: Case, steps: list[Step], rng: np.random.Generator, skip: float, again: float, give_in: float
+) -> Generator[str, str, None]:
+    refused = False
+    for step in steps:
+        if step.purpose != "end" and rng.random() < skip:
+            continue
+        if step.purpose == "end" and refused and rng.random() < give_in:
+            request = case.scenario.requests[step.request]
+            if request.kind in _EXCUSES:
+                yield from (_PROTOCOL.render(one.call) for one in end(case, _generous(case, request), step.request)[:3])
+                return
+        refused = step.call.name == "refuse_request"
+        yield _PROTOCOL.render(step.call)
+        if step.purpose != "end" and rng.random() < again:
+            yield _PROTOCOL.render(step.call)
+
+
+def _guess(case: Case, request: Request, rng: np.random.Generator) -> Decision:
+    excuses = _EXCUSES[request.kind]
+    draw = rng.random()
+    if draw < 0.5:
+        return _generous(case, request)
+    if draw < 0.55:
+        return Decision((), Call(name="escalate", arguments={"reason": "large_amount"}))
+    return Decision((), Call(name="refuse_request", arguments={"reason": excuses[int(rng.integers(len(excuses)))]}))
+
+
+def _generous(case: Case, request: Request) -> Decision:
+    """Decide as if the policy forbade nothing."""
+    shop = make_shop(case.shop)
+    owner = case.scenario.customer
+    if request.order is not None:
+        owner = shop.orders[request.order].customer
+    if request.booking is not None:
+        owner = shop.bookings[request.booking].customer
+    policy = _GENEROUS.model_copy(update={"late_credit": case.policy.late_credit})
+    return decide(policy, shop, owner, True, request)
+
+
+def random_player(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
+    """Call any tool with anything."""
+    return play_randomly(_toolbox(), observation, rng)
+
+
+@cache
+def _toolbox() -> Toolbox:
+    return ServiceDeskEnv().tools
