@@ -2,7 +2,9 @@
 
 It refuses (EPERM) new user namespaces, which would give a command capabilities again, and with them mounts of memory
 file systems without a limit; also kernel keyrings, BPF, performance events, user-fault handling, io_uring, System V
-shared memory, queues and semaphores, whose bytes belong to no process, and secret memory, which no table shows.
+shared memory, queues and semaphores, whose bytes belong to no process, and secret memory, which no table shows; and
+sockets of other families than local ones, the internet's and netlink: network namespaces do not hold them all (a
+virtual machine's vsock leads to the machine that it runs on).
 `clone3` answers ENOSYS, since a filter cannot look into its arguments; C libraries then fall back to `clone`, which it
 can.
 
@@ -114,6 +116,7 @@ _OWN_ONLY = {
 }
 _SET_PRIORITY = (141, 140)
 _SOCKET, _SOCKET_PAIR = (41, 198), (53, 199)
+_FAMILIES = (1, 2, 10, 16)  # local, and those below
 _NETWORK_FAMILIES = (2, 10, 16)  # IPv4, IPv6, and netlink, by which programs ask for addresses
 _CONNECTED_TYPES = (1, 5)  # stream and sequenced packets: a pair of these cannot be pointed at anything else
 CHMOD, FCHMODAT, FCHMODAT2, UTIMENSAT = (90, None), (268, 53), (452, 452), (280, 88)
@@ -147,7 +150,8 @@ def filter_program(machine: str = os.uname().machine) -> bytes | None:
     """The filter as an array of `struct sock_filter`, as `bwrap --seccomp` reads it; None for other architectures."""
     if machine not in _MACHINES:
         return None
-    return b"".join(_start(machine) + _for_all(machine) + [_PERMIT])
+    sockets = _if_call(_SOCKET[_MACHINES[machine][0]], _one_of(0, _FAMILIES))
+    return b"".join(_start(machine) + sockets + _for_all(machine) + [_PERMIT])
 
 
 def strict_program(network: bool, machine: str = os.uname().machine) -> bytes | None:

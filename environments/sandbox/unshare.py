@@ -1,8 +1,8 @@
 """Isolation by util-linux alone (`unshare`, `mount`, `pivot_root`, `setpriv`), where bubblewrap is not installed.
 
 A set-up shell becomes the first process of fresh namespaces, mounts the root, turns the host's root away and starts
-the agent's command below a `chroot`. The shell stays as the first process: the kernel's parent-death signal is lost
-where a process changes its user, so the process that carries it must not be the agent's.
+the agent's command below a `chroot` and a system-call filter. The shell stays as the first process: the kernel's
+parent-death signal is lost where a process changes its user, so the process that carries it must not be the agent's.
 
 The `chroot` is there because the kernel lets no process inside one make user namespaces, in which it would have
 capabilities again. It is no escape hatch: leaving one takes a capability, and around it is only an empty shell.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agentgym_rtmc.environments.sandbox import userns
+from agentgym_rtmc.environments.sandbox import seccomp, userns
 from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, RUN_AND_EXIT, environment, limits
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, SandboxSpec
 from agentgym_rtmc.environments.sandbox.conclusion import as_argv
@@ -41,6 +41,18 @@ exec 9>&2 2>&-
 {RUN_AND_EXIT}
 """
 
+# Util-linux installs system-call filters since 2.40 only, so the root's own Python does.
+_FILTER = """
+import ctypes, os, sys
+program = bytes.fromhex(sys.argv[1])
+code = ctypes.create_string_buffer(program, len(program))
+header = (ctypes.c_uint64 * 2)(len(program) // 8, ctypes.addressof(code))
+if ctypes.CDLL(None).prctl(22, 2, header, 0, 0):
+    os._exit(125)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Puts the filter `$1` (hexadecimal) on the command that follows."""
+
 _FIXED = ("sys", "sysrq-trigger", "irq", "bus")
 """Entries of /proc that concern more than processes."""
 
@@ -66,6 +78,7 @@ class Unshare:
         if not spec.network:
             own.append("--net")
         launchers = f"/{LAUNCHER_FOLDER}"
+        program = seccomp.filter_program()
         self._variables = HOST_ENVIRONMENT | {"MOUNTS": str(table), "ROOT": str(root), "MARK": str(self._mark)}
         self._before = [
             *("setpriv", "--pdeathsig", "KILL", *enter, "unshare", *own),
@@ -75,6 +88,7 @@ class Unshare:
         self._after = [
             *(f"/{JAIL}{launchers}/unshare", *become, f"--root=/{JAIL}", f"--wd={spec.workdir}"),
             *(f"{launchers}/setpriv", "--no-new-privs", "--inh-caps=-all", "--"),
+            *(("/usr/local/bin/python3", "-I", "-S", "-c", _FILTER, program.hex()) if program is not None else ()),
             *("/usr/bin/env", "-i", *(f"{name}={value}" for name, value in environment(spec).items())),
             *limits(spec, launchers),
         ]
