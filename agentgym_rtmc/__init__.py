@@ -23,6 +23,17 @@ register_env(
 )
 
 register_env(
+    "agentgym_rtmc/DataQuestions-v0",
+    "agentgym_rtmc.environments.data_questions.env:DataQuestionsEnv",
+    summary="answer questions about a small database with read-only SQL, over several turns",
+    task_sets={
+        "generated": "agentgym_rtmc.environments.data_questions.tasks:load_questions",
+    },
+    reference="agentgym_rtmc.environments.data_questions.players:reference",
+    demonstrator="agentgym_rtmc.environments.data_questions.players:demonstrator",
+    default_signature="tool_state",
+)
+register_env(
     "agentgym_rtmc/Terminal-v0",
     "agentgym_rtmc.environments.terminal.env:TerminalEnv",
     summary="small jobs on files and text in a sandboxed shell, checked by the files that result",

@@ -1,0 +1,1 @@
+"""DataQuestions: questions about small databases, answered with read-only SQL."""
