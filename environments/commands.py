@@ -154,13 +154,31 @@ def validate(
     workers: Annotated[int | None, typer.Option(min=1, help="processes; default: one a core")] = None,
     task_option: Annotated[list[str] | None, typer.Option(help="key=value for the task set, e.g. path=FILE")] = None,
     option: Annotated[list[str] | None, typer.Option(help="key=value for the environment, e.g. max_turns=5")] = None,
+    gold: Annotated[bool, typer.Option("--gold", help="play the reference (default: both)")] = False,
+    noop: Annotated[bool, typer.Option("--noop", help="play doing nothing (default: both)")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the outcome of every task here")] = None,
+    known_bad: Annotated[
+        Path | None,
+        typer.Option(
+            "--known-bad",
+            help="list in this file the tasks whose reference is not paid (a known_bad_file); what it lists of tasks "
+            "that are not checked stays",
+        ),
+    ] = None,
     imports: ImportOption = None,
 ) -> None:
-    """Check a task set: the reference must be paid 1, doing nothing 0. Something broken: exit code 1."""
+    """Check a task set: the reference must be paid 1, doing nothing 0. Something broken: exit code 1.
+
+    What --known-bad lists counts as dealt with.
+    """
+    from agentgym_rtmc.environments.known_bad import read_known_bad, write_known_bad
     from agentgym_rtmc.environments.validation import validate_tasks
 
     _import(imports)
+    gold, noop = gold or not noop, noop or not gold
+    if known_bad is not None and not gold:
+        raise ConfigError("--known-bad lists tasks whose reference is not paid; play it with --gold")
+    listed = read_known_bad(known_bad) if known_bad is not None and known_bad.exists() else {}
     modules = [*(imports or []), *([env.rpartition(":")[0]] if ":" in env else [])]
     entry = find_env(env)
     loaded = load_task_set(entry.id, task_set, **_options(task_option))
@@ -170,11 +188,13 @@ def validate(
         raise ConfigError(f"task set {loaded.name!r} has no tasks in {', '.join(chosen)}; choose another --split")
     workers = min(workers or os.cpu_count() or 1, len(tasks))
     began = time.monotonic()
-    checked = validate_tasks(entry, tasks, workers=workers, options=_options(option), modules=modules)
+    checked = validate_tasks(
+        entry, tasks, workers=workers, options=_options(option), modules=modules, gold=gold, noop=noop
+    )
     with contextlib.closing(checked) as outcomes:
         by_task = {outcome.task: outcome for outcome in _watched(outcomes, len(tasks))}
     seconds = time.monotonic() - began
-    rows = [_summary(name, [by_task[task.id] for task in part]) for name, part in chosen.items()]
+    rows = [_summary(name, [by_task[task.id] for task in part], gold, noop) for name, part in chosen.items()]
     broken = [outcome for outcome in by_task.values() if outcome.problems]
     if json_file is not None:
         found = [vars(by_task[task.id]) for task in tasks]
@@ -185,16 +205,25 @@ def validate(
         print(f"broken: {outcome.task}: {'; '.join(outcome.problems)}")
     verdict = f"{len(broken)} of {len(by_task)} tasks are broken" if broken else f"all {len(by_task)} tasks are fine"
     print(f"{entry.id}, {loaded.name}: {verdict} ({seconds:.0f} s, {workers} workers)")
+    bad = {outcome.task: outcome.known_bad for outcome in broken if outcome.known_bad}
+    if known_bad is not None:
+        write_known_bad(known_bad, {name: why for name, why in listed.items() if name not in by_task} | bad)
+        print(f"{known_bad}: lists {len(bad)} of these tasks")
+        # One that does something wrong beside that is not dealt with by leaving it out of training.
+        broken = [outcome for outcome in broken if outcome.problems != (bad.get(outcome.task),)]
     if broken:
         raise typer.Exit(1)
 
 
-def _summary(split: str, outcomes: Sequence[Outcome]) -> Row:
+def _summary(split: str, outcomes: Sequence[Outcome], gold: bool, noop: bool) -> Row:
+    paid = {
+        "reference paid 1": sum(outcome.reference == 1 for outcome in outcomes) if gold else None,
+        "nothing paid 0": sum(outcome.nothing == 0 for outcome in outcomes) if noop else None,
+    }
     return {
         "split": split,
         "tasks": len(outcomes),
-        "reference paid 1": sum(outcome.reference == 1 for outcome in outcomes),
-        "nothing paid 0": sum(outcome.nothing == 0 for outcome in outcomes),
+        **{name: count for name, count in paid.items() if count is not None},
         "broken": sum(bool(outcome.problems) for outcome in outcomes),
     }
 

@@ -31,16 +31,26 @@ class Outcome:
 
     task: str
     reference: float | None
-    """What the reference was paid in all; None where it could not be played."""
+    """What the reference was paid in all; None where it could not be played, or was not to be."""
     nothing: float | None
     """What doing nothing was paid."""
     problems: tuple[str, ...] = ()
 
+    @property
+    def known_bad(self) -> str:
+        """Why the reference is not paid, "" where it is. Where it could not be played, nothing is known of it."""
+        if self.reference is None or _right(self.reference, 1.0):
+            return ""
+        return self.problems[0]
+
 
 class Validator:
-    """One environment and its reference player."""
+    """One environment and its reference player. `gold` and `noop`: whether the reference, and doing nothing, play."""
 
-    def __init__(self, entry: EnvRegistration, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, entry: EnvRegistration, options: Mapping[str, Any], *, gold: bool = True, noop: bool = True
+    ) -> None:
+        self._gold, self._noop = gold, noop
         if entry.reference is None:
             raise RegistrationError(f"{entry.id} has no reference player; register one with reference='module:name'")
         self._player: Player = load(entry.reference)
@@ -53,7 +63,13 @@ class Validator:
         """Play a task with the reference and with doing nothing."""
         problems: list[str] = []
         paid: list[float | None] = []
-        for name, play, wanted in (("the reference", self._refer, 1.0), ("doing nothing", self._idle, 0.0)):
+        for name, play, wanted, asked in (
+            ("the reference", self._refer, 1.0, self._gold),
+            ("doing nothing", self._idle, 0.0, self._noop),
+        ):
+            if not asked:
+                paid.append(None)
+                continue
             got, problem = _played(name, play, wanted, task)
             if problem:
                 got, problem = _played(name, play, wanted, task)
@@ -99,7 +115,11 @@ def _played(name: str, play: Callable[[Task], float], wanted: float, task: Task)
         got = play(task)
     except Exception as error:  # noqa: BLE001  (whatever a task breaks belongs on the list)
         return None, f"{name}: {type(error).__name__}: {error}"
-    return got, "" if abs(got - wanted) < 1e-9 else f"{name} is paid {got:g}, not {wanted:g}"
+    return got, "" if _right(got, wanted) else f"{name} is paid {got:g}, not {wanted:g}"
+
+
+def _right(paid: float, wanted: float) -> bool:
+    return abs(paid - wanted) < 1e-9
 
 
 def validate_tasks(
@@ -109,11 +129,14 @@ def validate_tasks(
     workers: int,
     options: Mapping[str, Any] | None = None,
     modules: Sequence[str] = (),
+    gold: bool = True,
+    noop: bool = True,
 ) -> Generator[Outcome, None, None]:
     """Check tasks in so many processes; yields outcomes as they come.
 
-    `options` go to `gymnasium.make`, `modules` are imported first (they register the environment). Close the iterator
-    to stop early. Raises what making the environment raises, and InfrastructureError when a worker dies.
+    `options` go to `gymnasium.make`, `modules` are imported first (they register the environment), `gold` and `noop`
+    say whether the reference, and doing nothing, are played. Close the iterator to stop early. Raises what making the
+    environment raises, and InfrastructureError when a worker dies.
     """
     context = multiprocessing.get_context("spawn")
     rows = iter(tasks)
@@ -122,7 +145,8 @@ def validate_tasks(
         for _ in range(min(workers, len(tasks))):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_work, args=(theirs, list(sys.path), list(modules), entry, dict(options or {}))
+                target=_work,
+                args=(theirs, list(sys.path), list(modules), entry, dict(options or {}), gold, noop),
             )
             process.start()
             theirs.close()
@@ -159,7 +183,15 @@ def _receive(pipe: Any) -> Outcome:
     return got
 
 
-def _work(pipe: Any, path: list[str], modules: list[str], entry: EnvRegistration, options: dict[str, Any]) -> None:
+def _work(
+    pipe: Any,
+    path: list[str],
+    modules: list[str],
+    entry: EnvRegistration,
+    options: dict[str, Any],
+    gold: bool,
+    noop: bool,
+) -> None:
     """A worker: tasks in, outcomes out, until the pipe is closed or the process is told to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends us
     signal.signal(signal.SIGTERM, _leave)
@@ -167,7 +199,7 @@ def _work(pipe: Any, path: list[str], modules: list[str], entry: EnvRegistration
     try:
         for module in modules:
             load(f"{module}:__name__")
-        validator = Validator(entry, options)
+        validator = Validator(entry, options, gold=gold, noop=noop)
     except AgentGymError as error:
         pipe.send(error)
         return

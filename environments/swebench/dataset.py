@@ -6,7 +6,6 @@ reported, never silently. Filters that match nothing are errors: a misspelt repo
 
 from __future__ import annotations
 
-import tomllib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from agentgym_rtmc.environments.known_bad import parse_known_bad, read_known_bad
 from agentgym_rtmc.environments.swebench.other_rows import Recipe, complete, find_recipe
 from agentgym_rtmc.environments.swebench.rows import SWEBenchRow
 from agentgym_rtmc.environments.swebench.sources import read_source
@@ -106,21 +106,5 @@ def known_bad(file: Path | None = None) -> Mapping[str, str]:
     Raises TaskError for a file that is not TOML of `"instance_id" = "reason"`.
     """
     ours = files("agentgym_rtmc.environments.swebench").joinpath("known_bad.toml").read_text(encoding="utf-8")
-    listed = _read_list(ours, "known_bad.toml")
-    if file is not None:
-        try:
-            listed |= _read_list(file.read_text(encoding="utf-8"), str(file))
-        except (OSError, UnicodeDecodeError) as error:
-            raise TaskError(f"{file}: cannot be read: {error}") from error
-    return listed
-
-
-def _read_list(text: str, where: str) -> dict[str, str]:
-    try:
-        listed = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise TaskError(f"{where}: not TOML: {error}") from error
-    for name, reason in listed.items():
-        if not isinstance(reason, str) or not reason.strip():
-            raise TaskError(f'{where}: {name} needs a reason: "{name}" = "why"')
-    return listed
+    listed = parse_known_bad(ours, "known_bad.toml")
+    return listed if file is None else listed | read_known_bad(file)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_rtmc.cli import main
+from agentgym_rtmc.environments.known_bad import read_known_bad, write_known_bad
 from agentgym_rtmc.environments.sandbox.local import LocalSandbox
 from agentgym_rtmc.environments.validation import validate_tasks
 from agentgym_rtmc.errors import SandboxUnavailableError
@@ -142,6 +143,37 @@ def test_what_is_fine_ends_with_0_and_options_are_taken(folder):
     assert half.returncode == 1 and half.stdout.count("the reference is paid 0.5, not 1") == 6
     once = run("mixed:mixed/Mixed-v0", "--split", "bad", "--task-option", 'kinds=["well again"]', cwd=folder)
     assert once.returncode == 0  # the machine's failure was one; the task is fine
+
+
+def test_the_reference_or_doing_nothing_alone(folder):
+    done = run("mixed:mixed/Mixed-v0", "--gold", "--json", "gold.json", cwd=folder)
+    assert done.returncode == 1 and "broken: free" not in done.stdout and "broken: unpaid" in done.stdout
+    assert "reference paid 1" in done.stdout and "nothing paid 0" not in done.stdout
+    assert {row["nothing"] for row in json.loads((folder / "gold.json").read_text())["tasks"]} == {None}
+    done = run("mixed:mixed/Mixed-v0", "--noop", "--json", "noop.json", cwd=folder)
+    assert done.returncode == 1 and "broken: free" in done.stdout and "broken: unpaid" not in done.stdout
+    assert {row["reference"] for row in json.loads((folder / "noop.json").read_text())["tasks"]} == {None}
+    both = run("mixed:mixed/Mixed-v0", "--gold", "--noop", cwd=folder)
+    assert both.returncode == 1 and all(f"broken: {name}" in both.stdout for name in BROKEN)
+
+
+def test_the_known_bad_are_listed(folder):
+    """Those whose reference is not paid; not those that the machine kept from being played."""
+    path = folder / "bad.toml"
+    words = ["mixed:mixed/Mixed-v0", "--known-bad", "bad.toml", "--gold", "--noop"]
+    write_known_bad(path, {"elsewhere": 'of "another" set\n\x00', "fine-1": "mended since", "unpaid": "old"})
+    done = run(*words, cwd=folder)
+    assert done.returncode == 1 and "bad.toml: lists 2 of these tasks" in done.stdout  # sick and others remain
+    assert read_known_bad(path) == {
+        "elsewhere": 'of "another" set ?',
+        "dear": "the reference is paid 2, not 1",
+        "unpaid": "the reference is paid 0, not 1",
+    }
+    only = ["--split", "bad", "--task-option", 'kinds=["unpaid","endless"]']
+    done = run(*words, *only, cwd=folder)
+    assert done.returncode == 0 and "1 of 2 tasks are broken" in done.stdout  # all that is broken is listed
+    assert run(*words[:3], "--noop", *only, cwd=folder).returncode == 2
+    assert sorted(read_known_bad(path)) == ["dear", "elsewhere", "unpaid"]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,12 @@ from typing import Any
 import gymnasium
 import pytest
 
+from agentgym_rtmc.environments.known_bad import read_known_bad
 from agentgym_rtmc.environments.sandbox.docker.engine import connect
 from agentgym_rtmc.environments.sandbox.docker.labels import OWNER
 from agentgym_rtmc.environments.swebench.players import apply_commands, write_action
 from agentgym_rtmc.environments.swebench.rows import SWEBenchRow
+from agentgym_rtmc.environments.swebench.splits import load_dataset
 from agentgym_rtmc.environments.swebench.tasks import task_of
 
 pytest.importorskip("swebench")
@@ -89,6 +91,26 @@ def test_prefetch_and_validate(run: Run, rows: Path) -> None:
     small = ("--option", "container.memory_mb=512", "--option", "grading_seconds=300.0")
     done = run("validate", "SWEBench-v0", *option, "--limit", "2", "--workers", "1", *small[2:])
     assert "all 2 tasks are fine" in done.stdout
+
+
+def test_validate_then_leave_out_then_train(
+    run: Run, instance: dict[str, Any], small: ModuleType, tmp_path: Path
+) -> None:
+    """An instance whose reference patch fails is listed, and the list is what training leaves out."""
+    rows = [{**instance, "instance_id": "small__shapes-1"}, {**instance, "instance_id": "small__shapes-2"}]
+    rows[1]["patch"] = small.PARTIAL
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    words = ["validate", "SWEBench-v0", "--task-option", f"source={path}", "--gold", "--workers", "1"]
+    quick = ("--option", "grading_seconds=300.0", "--option", "gradings=gradings")
+    done = run(*words, *quick, "--known-bad", "bad.toml")
+    assert "1 of 2 tasks are broken" in done.stdout and "bad.toml: lists 1 of these tasks" in done.stdout
+    assert read_known_bad(tmp_path / "bad.toml") == {"small__shapes-2": "the reference is paid 0, not 1"}
+    options = {"source": path, "by": "repository", "held_out": ["other/one"], "known_bad_file": tmp_path / "bad.toml"}
+    other = {**instance, "instance_id": "other__one-1", "repo": "other/one"}
+    path.write_text(path.read_text(encoding="utf-8") + json.dumps(other) + "\n", encoding="utf-8")
+    tasks = load_dataset(**options)
+    assert [task.id for task in tasks.split("train")] == ["small__shapes-1"]
 
 
 def test_grade_kill_and_resume(run: Run, rows: Path, predictions: Path, tmp_path: Path) -> None:
