@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agentgym_rtmc.environments.sandbox import seccomp, userns
+from agentgym_rtmc.environments.sandbox import cgroups, seccomp, userns
 from agentgym_rtmc.environments.sandbox.backend import FIRST_PROCESS, HOST_ENVIRONMENT, environment, limits
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, SandboxSpec
 from agentgym_rtmc.environments.sandbox.conclusion import as_argv
@@ -33,7 +33,7 @@ class Bubblewrap:
     def __init__(self, spec: SandboxSpec, root: Path, folder: Path, workspace: Path) -> None:
         """See `Backend`. Raises SandboxUnavailableError where user namespaces are refused to root."""
         self._userns = userns.UserNamespace() if userns.needed() else None
-        self._filter = _file(folder / "seccomp.bpf", seccomp.filter_program())
+        self._filter = _file(folder / "seccomp.bpf", seccomp.filter_program(cgroups.holds_memory()))
         launchers = f"/{LAUNCHER_FOLDER}"
         options = [
             *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),

@@ -81,6 +81,11 @@ def reasons() -> dict[str, str]:
     return dict(_home().reasons)
 
 
+def holds_memory() -> bool:
+    """Whether the kernel counts all memory of a sandbox of this process, wherever it is."""
+    return "memory" in _home().folders
+
+
 def _home() -> _Home:
     with _lock:
         pid = os.getpid()

@@ -79,7 +79,7 @@ def _limits() -> Iterator[Check]:
     else:
         detail = "this kernel counts a user's processes over all sandboxes, so many at once get in each other's way"
         yield Check("sandbox process limit", "note", detail, "use Linux 5.14 or newer, or a larger `processes` limit")
-    if seccomp.filter_program() is None:
+    if seccomp.column() is None:
         detail = f"none for {platform.machine()}; namespaces and dropped capabilities still hold"
         yield Check("system-call filter", "note", detail, "use x86_64 or aarch64")
 

@@ -31,7 +31,7 @@ import threading
 from functools import lru_cache
 from pathlib import Path
 
-from agentgym_rtmc.environments.sandbox import folders, layers, mounts, seccomp
+from agentgym_rtmc.environments.sandbox import cgroups, folders, layers, mounts, seccomp
 from agentgym_rtmc.environments.sandbox.backend import (
     HOST_ENVIRONMENT,
     RLIMIT_NICE,
@@ -81,7 +81,7 @@ def why_not() -> str:
         return "the kernel has no Landlock, or it is not switched on (boot with `lsm=landlock,…`)"
     if found < NEEDED_VERSION:
         return f"the kernel's Landlock has version {found}, and {NEEDED_VERSION} is needed (Linux 6.12)"
-    if seccomp.strict_program(network=False) is None:
+    if seccomp.column() is None:
         return f"no system-call filter for {os.uname().machine}"
     return ""
 
@@ -118,7 +118,7 @@ class Landlock:
     def _contents(self, programs: Path, workspace: Path) -> dict[str, object]:
         spec, scratch = self._spec, str(self.scratch)
         column = seccomp.column()
-        program = seccomp.strict_program(spec.network)
+        program = seccomp.strict_program(spec.network, cgroups.holds_memory())
         assert column is not None
         assert program is not None
         calls = {"chmod": seccomp.CHMOD, "fchmodat": seccomp.FCHMODAT, "fchmodat2": seccomp.FCHMODAT2}

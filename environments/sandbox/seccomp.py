@@ -6,7 +6,9 @@ shared memory, queues and semaphores, whose bytes belong to no process, and secr
 sockets of other families than local ones, the internet's and netlink: network namespaces do not hold them all (a
 virtual machine's vsock leads to the machine that it runs on).
 `clone3` answers ENOSYS, since a filter cannot look into its arguments; C libraries then fall back to `clone`, which it
-can.
+can. `fallocate` answers that the file system does not know it: in one call it takes more disk than any watchdog can
+look after, and C libraries write instead. Where nothing counts memory but the watchdog, `memfd_create` answers ENOSYS:
+memory files can be hidden from it, by sending them through a socket and by forbidding to look at a process.
 
 Everything else passes: the filter narrows what namespaces and dropped capabilities leave, it is not the wall itself.
 Numbers and structures: linux/seccomp.h, linux/filter.h, linux/audit.h and the architectures' system-call tables.
@@ -49,6 +51,7 @@ _REFUSED = {
 }
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
+_ALLOCATE, _MEMORY_FILE = (285, 47), (319, 279)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _X32_BIT = 0x40000000
 
@@ -146,15 +149,18 @@ def column(machine: str = os.uname().machine) -> int | None:
     return _MACHINES[machine][0] if machine in _MACHINES else None
 
 
-def filter_program(machine: str = os.uname().machine) -> bytes | None:
-    """The filter as an array of `struct sock_filter`, as `bwrap --seccomp` reads it; None for other architectures."""
+def filter_program(memory_files: bool, machine: str = os.uname().machine) -> bytes | None:
+    """The filter as an array of `struct sock_filter`, as `bwrap --seccomp` reads it; None for other architectures.
+
+    `memory_files`: whether a command may make them.
+    """
     if machine not in _MACHINES:
         return None
     sockets = _if_call(_SOCKET[_MACHINES[machine][0]], _one_of(0, _FAMILIES))
-    return b"".join(_start(machine) + sockets + _for_all(machine) + [_PERMIT])
+    return b"".join(_start(machine) + sockets + _for_all(memory_files, machine) + [_PERMIT])
 
 
-def strict_program(network: bool, machine: str = os.uname().machine) -> bytes | None:
+def strict_program(network: bool, memory_files: bool, machine: str = os.uname().machine) -> bytes | None:
     """The filter for commands that have no namespaces of their own; None for other architectures.
 
     Beyond `filter_program` it refuses sockets (but pairs of them, and for `network` those of the internet), limits,
@@ -180,7 +186,7 @@ def strict_program(network: bool, machine: str = os.uname().machine) -> bytes | 
     # Without a path the descriptor is meant, which can only have been opened where the command may write.
     no_path = [_argument(1), _jump(_JUMP_EQUAL, 0, 0, 3), _argument(1, high=True), _jump(_JUMP_EQUAL, 0, 0, 1), _PERMIT]
     program += _if_call(UTIMENSAT[where], [*no_path, _ASK])
-    return b"".join(program + _for_all(machine) + [_PERMIT])
+    return b"".join(program + _for_all(memory_files, machine) + [_PERMIT])
 
 
 def _start(machine: str) -> list[bytes]:
@@ -196,11 +202,14 @@ def _start(machine: str) -> list[bytes]:
     return program
 
 
-def _for_all(machine: str) -> list[bytes]:
+def _for_all(memory_files: bool, machine: str) -> list[bytes]:
     where = _MACHINES[machine][0]
     program = []
     for numbers in _REFUSED.values():
         program += _if_call(numbers[where], [_REFUSE])
+    program += _if_call(_ALLOCATE[where], [_statement(_RETURN, _ERRNO | errno.EOPNOTSUPP)])
+    if not memory_files:
+        program += _if_call(_MEMORY_FILE[where], [_statement(_RETURN, _ERRNO | errno.ENOSYS)])
     program += _if_call(_CLONE3[where], [_statement(_RETURN, _ERRNO | errno.ENOSYS)])
     into_namespace = [_argument(0), _jump(_JUMP_SET, _CLONE_NEWUSER, 0, 1), _REFUSE, _PERMIT]
     return program + _if_call(_CLONE[where], into_namespace)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agentgym_rtmc.environments.sandbox import seccomp, userns
+from agentgym_rtmc.environments.sandbox import cgroups, seccomp, userns
 from agentgym_rtmc.environments.sandbox.backend import HOST_ENVIRONMENT, RUN_AND_EXIT, environment, limits
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, SandboxSpec
 from agentgym_rtmc.environments.sandbox.conclusion import as_argv
@@ -78,7 +78,7 @@ class Unshare:
         if not spec.network:
             own.append("--net")
         launchers = f"/{LAUNCHER_FOLDER}"
-        program = seccomp.filter_program()
+        program = seccomp.filter_program(cgroups.holds_memory())
         self._variables = HOST_ENVIRONMENT | {"MOUNTS": str(table), "ROOT": str(root), "MARK": str(self._mark)}
         self._before = [
             *("setpriv", "--pdeathsig", "KILL", *enter, "unshare", *own),

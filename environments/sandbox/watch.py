@@ -157,8 +157,11 @@ def _own_bytes(pid: int) -> int:
 
 
 def _proportional_bytes(pid: int) -> int:
-    """The same with pages that several processes have counted once; slower than `_own_bytes`."""
-    return _sum_of(Path(f"/proc/{pid}/smaps_rollup"), (b"Pss_Anon:", b"Pss_Shmem:")) or _own_bytes(pid)
+    """The same with pages that several processes have counted once, where the process lets us look; slower than
+    `_own_bytes`."""
+    with contextlib.suppress(PermissionError):
+        return _sum_of(Path(f"/proc/{pid}/smaps_rollup"), (b"Pss_Anon:", b"Pss_Shmem:")) or _own_bytes(pid)
+    return _own_bytes(pid)
 
 
 def _sum_of(table: Path, names: tuple[bytes, ...]) -> int:

@@ -27,7 +27,8 @@ def no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         "import mmap\nfor _ in range(4):\n    if os.fork() == 0: break\nx = mmap.mmap(-1, 40 << 20)\n"
         "for at in range(0, len(x), 4096): x[at] = 1\n",
-        "import mmap\nf = os.memfd_create('x')\nos.ftruncate(f, 120 << 20)\nx = mmap.mmap(f, 0)\nos.close(f)\n"
+        "import mmap\ntry: f = os.memfd_create('x')\nexcept OSError: print('refused', flush=True); os._exit(0)\n"
+        "os.ftruncate(f, 120 << 20)\nx = mmap.mmap(f, 0)\nos.close(f)\n"
         "for at in range(0, len(x), 4096): x[at] = 1\n",
         "import ctypes, mmap\nfor _ in range(20):\n    f = ctypes.CDLL(None).syscall(447, 0)\n"
         "    if f < 0: print('refused', flush=True); os._exit(0)\n"
@@ -71,3 +72,14 @@ def test_files_in_tmp_are_counted(isolation: str) -> None:
         assert result.out_of_disk or "No space left on device" in result.stderr, result
         assert not result.timed_out
         assert sandbox.exec(["echo", "served"]).stdout == "served\n"
+
+
+def test_disk_cannot_be_taken_in_one_call(isolation: str) -> None:
+    take = (
+        "import ctypes, os\nf = os.open('f', os.O_CREAT | os.O_RDWR)\n"
+        "size = ctypes.c_long(1 << 20)\n"
+        "print([ctypes.CDLL(None).fallocate(f, mode, ctypes.c_long(0), size) for mode in (0, 1, 16)])\n"
+        "os.posix_fallocate(f, 0, 1 << 20)\nprint(os.fstat(f).st_size)"
+    )
+    with LocalSandbox(SandboxSpec(isolation=isolation)) as sandbox:
+        assert sandbox.exec(["python", "-c", take]).stdout == "[-1, -1, -1]\n1048576\n"

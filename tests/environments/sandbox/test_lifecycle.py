@@ -230,6 +230,8 @@ def test_works_for_an_ordinary_user(isolation: str, root_folder: Path) -> None:
         "timed out": True,
         "bomb": True,
         "disk": True,
+        "undumpable": True,
+        "memory file": "refused\n",
         "closed": "secret\n600\n",
         "restored": True,
         "left": [],
@@ -257,6 +259,13 @@ def as_ordinary_user(isolation: str, place: Path) -> dict[str, object]:
         found["bomb"] = "Resource temporarily unavailable" in bomb.stderr or bool(bomb.note)
         fill = "mkdir d; for i in 1 2 3 4 5 6 7 8; do head -c 1000000 /dev/zero > d/$i; done; chmod 000 d .; sleep 0.3"
         found["disk"] = sandbox.exec(["sh", "-c", fill]).out_of_disk
+    small = spec.model_copy(update={"memory_bytes": 96 * MIB})
+    with LocalSandbox(small) as sandbox:
+        hide = "import ctypes, os, time\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nfor _ in range(4): os.fork()\n"
+        filling = sandbox.exec(["python", "-c", f"{hide}x = b'x' * (24 << 20)\ntime.sleep(3)"])
+        found["undumpable"] = filling.out_of_memory
+        make = "import os\ntry: os.memfd_create('x')\nexcept OSError: print('refused')"
+        found["memory file"] = sandbox.exec(["python", "-c", make]).stdout
     with SnapshotSandbox(spec, memo=False) as snap:
         snap.exec(["sh", "-c", "mkdir -p a/b; echo secret > a/b/f; chmod 000 a/b/f; chmod 000 a/b; chmod 500 a"])
         start = snap.snapshot
