@@ -47,22 +47,22 @@ def demonstrator(
     observation: str,
     rng: np.random.Generator,
     *,
-    guess: float = 0.5,
+    guess: float = 0.75,
     skip: float = 0.06,
     again: float = 0.03,
     give_in: float = 0.3,
 ) -> Generator[str, str, None]:
     """Know how the desk works, and often decide against the policy.
 
-    `guess`: chance that a request is decided by guessing: done whatever the policy says, refused with some reason, or
-    handed over. `skip`: of leaving out a step before the end; `again`: of making one twice; `give_in`: of doing after
+    `guess`: chance that a request is decided by guessing: done whatever the policy says, refused with some reason,
+    handed over, or, where there is nothing to decide, answered with the wrong thing. `skip`: of leaving out a step before the end; `again`: of making one twice; `give_in`: of doing after
     all what is insisted on.
     """
     case = Case.of(task)
     steps = reference_calls(case)
     for number, request in enumerate(case.scenario.requests):
         mine = [step for step in steps if step.request == number]
-        if request.kind in _EXCUSES and rng.random() < guess:
+        if rng.random() < guess:
             ending = end(case, _guess(case, request, rng), number)
             mine = [step for step in mine if step.purpose not in ("change", "end")] + ending
         yield from _play(case, mine, rng, skip, again, give_in)
@@ -87,13 +87,24 @@ def _play(
 
 
 def _guess(case: Case, request: Request, rng: np.random.Generator) -> Decision:
-    excuses = _EXCUSES[request.kind]
+    excuses = _EXCUSES.get(request.kind)
     draw = rng.random()
+    if excuses is None:
+        return _slip(case, request, draw)
     if draw < 0.5:
         return _generous(case, request)
     if draw < 0.55:
         return Decision((), Call(name="escalate", arguments={"reason": "large_amount"}))
     return Decision((), Call(name="refuse_request", arguments={"reason": excuses[int(rng.integers(len(excuses)))]}))
+
+
+def _slip(case: Case, request: Request, draw: float) -> Decision:
+    """Mix up what is seldom doubted: price and stock, one hand-over and another; right half of the time."""
+    kinds: tuple[Kind, Kind] = ("price", "stock") if request.kind in ("price", "stock") else ("injury", "legal")
+    other = kinds[request.kind == kinds[0]]
+    kind = request.kind if draw < 0.5 else other
+    shop = make_shop(case.shop)
+    return decide(case.policy, shop, case.scenario.customer, case.verifiable, request.model_copy(update={"kind": kind}))
 
 
 def _generous(case: Case, request: Request) -> Decision:
