@@ -15,18 +15,13 @@ that the `unshare` back end needs to turn the host's root away.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from agentgym_rtmc.environments.sandbox import root_sources, tree
+from agentgym_rtmc.environments.sandbox import builds, root_sources, tree
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID
 from agentgym_rtmc.environments.sandbox.root_sources import FIRST_SHELL, Sources
 from agentgym_rtmc.errors import SandboxUnavailableError
@@ -39,8 +34,6 @@ JAIL = "r"
 WORKDIRS = ("/workspace", "/testbed", "/home/agent")
 """Places inside where a workspace can appear; the root is read-only, so they exist beforehand."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
-KEEP_DAYS = 30
-"""Roots that nobody has used for so long are removed when a new one is built."""
 
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -95,12 +88,10 @@ def ensure_root(cache: Path | None = None) -> Path:
             sources = root_sources.collect(parent)
             root = parent / f"{LAYOUT}-{sources.digest()[:24]}"
             if not root.is_dir():
-                with _exclusive(parent):
-                    _remove_leftovers(parent)
+                with builds.building(parent):
                     if not root.is_dir():  # another process may have built it while we waited
                         _build(sources, parent, root)
-            with contextlib.suppress(OSError):  # a cache that came with a read-only image is fine
-                os.utime(root)  # says "in use" to `_remove_leftovers`
+            builds.in_use(root)
         except OSError as error:
             raise SandboxUnavailableError(
                 f"cannot make the sandbox's root in {parent}: {error}; "
@@ -110,29 +101,8 @@ def ensure_root(cache: Path | None = None) -> Path:
         return root
 
 
-@contextlib.contextmanager
-def _exclusive(parent: Path) -> Iterator[None]:
-    parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(parent / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _remove_leftovers(parent: Path) -> None:
-    """Remove unfinished builds, which nobody can be making while we hold the lock, and what was not used for long."""
-    for entry in parent.iterdir():
-        old = entry.stat().st_mtime < time.time() - KEEP_DAYS * 86400
-        if entry.is_dir() and (old or entry.name.startswith("building-")):
-            shutil.rmtree(entry)
-        elif old and entry.name != "lock":
-            entry.unlink()
-
-
 def _build(sources: Sources, parent: Path, root: Path) -> None:
-    shell = Path(tempfile.mkdtemp(prefix="building-", dir=parent))
+    shell = builds.unfinished(parent)
     jail = shell / JAIL
     for name in ("usr/bin", "usr/lib", "etc", "proc", "dev/shm", "tmp", "mnt", "root", "run", "home"):
         (jail / name).mkdir(parents=True, exist_ok=True)

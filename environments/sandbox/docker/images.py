@@ -9,19 +9,15 @@ build leaves what the next one removes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import io
-import os
 import tarfile
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from agentgym_rtmc.environments.sandbox import folders
+from agentgym_rtmc.environments.sandbox import builds, folders
 from agentgym_rtmc.environments.sandbox.docker import archive, labels
 from agentgym_rtmc.environments.sandbox.docker.engine import ContainerGoneError, Engine
 from agentgym_rtmc.errors import ConfigError, SandboxError
@@ -29,8 +25,6 @@ from agentgym_rtmc.folders import cache_folder
 
 _GO_FOLDER = 1 << 31
 """What engines say of a folder's mode, which are not the kernel's words."""
-KEEP_DAYS = 30
-"""What nobody has used for so long is removed when something new is fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +82,11 @@ def _cached(image: Image, workdir: str, ending: str, build: Callable[[io.Buffere
     nothing = place.with_name(f"{place.name}.nothing")
     try:
         if not place.exists() and not nothing.exists():
-            with _exclusive(parent):
-                _remove_leftovers(parent)
+            with builds.building(parent):
                 if not place.exists() and not nothing.exists():  # another process may have done it while we waited
                     _build(image, workdir, place, nothing, build)
         used = place if place.exists() else nothing
-        with contextlib.suppress(OSError):
-            os.utime(used)  # says "in use" to `_remove_leftovers`
+        builds.in_use(used)
         return place if used is place else None
     except (OSError, tarfile.TarError) as error:
         raise SandboxError(
@@ -106,7 +98,7 @@ def _cached(image: Image, workdir: str, ending: str, build: Callable[[io.Buffere
 def _build(
     image: Image, workdir: str, place: Path, nothing: Path, build: Callable[[io.BufferedReader, Path], int]
 ) -> None:
-    scratch = Path(tempfile.mkdtemp(prefix="building-", dir=place.parent))
+    scratch = builds.unfinished(place.parent)
     try:
         with content(image, workdir) as source:
             if source is None or build(source, scratch / "new") == 0:
@@ -149,26 +141,3 @@ def content(image: Image, workdir: str) -> Iterator[io.BufferedReader | None]:
 def _told(engine: Engine, pieces: Iterable[bytes], doing: str) -> Iterator[bytes]:
     with engine.failures(doing):
         yield from pieces
-
-
-@contextlib.contextmanager
-def _exclusive(parent: Path) -> Iterator[None]:
-    parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(parent / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _remove_leftovers(parent: Path) -> None:
-    """Remove unfinished builds, which nobody can be making while we hold the lock, and what was not used for long."""
-    for entry in parent.iterdir():
-        old = entry.stat().st_mtime < time.time() - KEEP_DAYS * 86400
-        if entry.name == "lock" or not (old or entry.name.startswith("building-")):
-            continue
-        if entry.is_dir():
-            folders.remove_tree(entry)
-        else:
-            entry.unlink()

@@ -103,8 +103,8 @@ def create_arguments(
         shm_size=spec.disk_bytes,
         mounts=mounts,
         ulimits=[Ulimit(name=name, soft=soft, hard=hard) for name, (soft, hard) in limits.items()],
-        # Shared memory that no process holds would outlive its command.
-        sysctls={"kernel.shm_rmid_forced": "1"},
+        # System V objects would outlive their command: shared memory that no process holds, and all the others.
+        sysctls={"kernel.shm_rmid_forced": "1", "kernel.msgmni": "0", "kernel.sem": "0 0 0 0"},
         # The machine's own name servers are nobody's business here.
         dns=None if spec.network else ["127.0.0.1"],
         dns_search=None if spec.network else ["."],

@@ -234,11 +234,12 @@ def test_nothing_but_files_passes_to_the_next_command(image: str, how: How) -> N
     with DockerSandbox(spec_of(image, how), how=how) as sandbox:
         leave = (
             "import ctypes, os, signal\nlibc = ctypes.CDLL(None)\nprint(libc.shmget(7, 4096, 0o1600) >= 0)\n"
+            "print(libc.msgget(7, 0o1600), libc.semget(7, 9, 0o1600))\n"
             "os.makedirs('/tmp/a/b'); open('/tmp/a/b/c', 'w'); os.chmod('/tmp/a/b', 0); os.chmod('/tmp/a', 0)\n"
             "open('/tmp/.hidden', 'w'); open('/dev/shm/x', 'w'); os.symlink('/etc', '/tmp/..link')\n"
             "if os.fork() == 0:\n    signal.pause()\n"
         )
-        assert sandbox.exec(["python", "-c", leave]).stdout == "True\n"
+        assert sandbox.exec(["python", "-c", leave]).stdout == "True\n-1 -1\n"
         look = (
             "import ctypes, os\nprint(ctypes.CDLL(None).shmget(7, 4096, 0), os.listdir('/tmp'), os.listdir('/dev/shm'))"
         )
