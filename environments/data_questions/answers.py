@@ -18,6 +18,7 @@ from agentgym_rtmc.errors import TaskError
 EXACT = 1e-9
 """Tolerance of whole numbers."""
 _MOST_COLUMNS = 3
+_LARGEST = 10**15
 _DATES = (
     (re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T ][\d:.]+)?"), (1, 2, 3)),
     (re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})"), (3, 2, 1)),
@@ -76,9 +77,9 @@ def _is_number(wanted: object, value: object, tolerance: float) -> bool:
             return False
     if isinstance(value, bool) or not isinstance(value, int | float) or not isinstance(wanted, int | float):
         return False
-    if isinstance(value, float) and not math.isfinite(value):
-        return False
-    return abs(value - wanted) <= tolerance
+    if isinstance(value, int) and abs(value) > _LARGEST:  # too large for a float, maybe
+        return value == wanted
+    return math.isfinite(value) and abs(value - wanted) <= tolerance
 
 
 def _text(value: object) -> str:

@@ -95,10 +95,10 @@ class DataQuestionsEnv(AgentEnv):
         if form not in get_args(Form):
             raise ConfigError(f"form {form!r} is unknown{nearest(form, get_args(Form))}")
         self.protocol: TextProtocol = ToolCallProtocol()
-        self._tools = Toolbox([self.list_tables, self.describe, self.query, self.answer])
+        self.tools = Toolbox([self.list_tables, self.describe, self.query, self.answer])
         self.system_prompt = Template(_prompt(prompt)).substitute(turns=str(max_turns))
         if prompt == "v1":
-            self.system_prompt += f"\n\n{self._tools.instructions()}\n\n{self.protocol.instructions()}"
+            self.system_prompt += f"\n\n{self.tools.instructions()}\n\n{self.protocol.instructions()}"
         self._limits = QueryLimits(rows=row_limit, steps=steps)
         self._output_limit = output_limit
         self._share = found
@@ -183,7 +183,7 @@ class DataQuestionsEnv(AgentEnv):
         names = [call.name for call in calls]
         if "answer" in names:
             calls = calls[: names.index("answer") + 1]
-        results = self._tools.run(calls)
+        results = self.tools.run(calls)
         text = render_results(results)
         if len(results) > 1 and len(text) > (most := 2 * self._output_limit):
             text = f"{text[:most]}\n({len(text) - most} characters left out)"

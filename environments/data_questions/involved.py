@@ -27,9 +27,9 @@ def busiest_category(rng: Random, database: Database) -> Question | None:
         )
     )
     status = rng.choice(events.statuses)
-    category = {row["id"]: row["category"] for row in rows}
+    category: dict[int | None, str] = {row["id"]: row["category"] for row in rows if row["category"] is not None}
     found = _clear_first(
-        Counter(category.get(row[key]) for row in database.events if row["status"] == status and category.get(row[key]))
+        Counter(category[row[key]] for row in database.events if row["status"] == status and row[key] in category)
     )
     if found is None:
         return None

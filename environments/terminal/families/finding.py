@@ -111,7 +111,7 @@ def broken_links(rng: Random, level: int) -> Job:
     return Job(
         f"write the names of all links whose target does not exist to {ANSWER}, one a line",
         files,
-        {ANSWER: {"set": sorted(broken)}},
+        {ANSWER: {"set": [*sorted(broken)]}},
         (f"find . -xtype l > {ANSWER}",),
         (f"find . -type l > {ANSWER}", f"ls > {ANSWER}", f"find . -type l -name {quote(broken[0])} > {ANSWER}"),
     )
