@@ -59,8 +59,18 @@ def _processes() -> Iterator[Leftover]:
         if entry.name.isdigit() and _abandoned(int(entry.name)):
             pid = int(entry.name)
             with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                yield Leftover("process", entry.name, words[:60].strip(), lambda pid=pid: _kill(pid))  # type: ignore[misc]
+                words = _shown((entry / "cmdline").read_bytes())
+                yield Leftover("process", entry.name, words, lambda pid=pid: _kill(pid))  # type: ignore[misc]
+
+
+def _shown(command_line: bytes) -> str:
+    """A command line as far as a terminal may be shown it: an agent's process may claim to belong to a dead one.
+
+    >>> _shown(b"sleep" + bytes([0]) + bytes([27]) + b"[2J")
+    'sleep ?[2J'
+    """
+    words = command_line[:60].replace(b"\0", b" ").decode(errors="replace").strip()
+    return "".join(char if char.isprintable() else "?" for char in words)
 
 
 def _abandoned(pid: int) -> bool:

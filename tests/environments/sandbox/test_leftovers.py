@@ -143,6 +143,10 @@ def test_the_mark_is_not_seen_inside(isolation: str) -> None:
     assert owner.me() not in seen
 
 
+def test_what_an_agent_calls_itself_does_not_reach_a_terminal() -> None:
+    assert leftovers._shown(b"\x1b[2Jname\0-c\0a\nb\xff\0") == "?[2Jname -c a?b\ufffd"
+
+
 def test_a_number_that_was_given_out_again_is_safe() -> None:
     """A leftover is looked at once more before it is killed."""
     bystander = subprocess.Popen(["sleep", "600"], executable="/bin/sleep", env={})
