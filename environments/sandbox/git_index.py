@@ -16,13 +16,23 @@ _CACHES = {b"TREE", b"UNTR", b"FSMN", b"EOIE", b"IEOT"}
 _ID = 20
 
 
-@lru_cache(maxsize=64)
+_LARGEST_KEPT = 1 << 20
+"""Bytes of the largest index whose meaning is remembered: an agent decides how large they are."""
+
+
 def meaning(index: bytes) -> bytes:
     """A form of `index` that is equal for equal meaning; the bytes themselves where the format is not understood."""
+    return _remembered(index) if len(index) <= _LARGEST_KEPT else _understood(index)
+
+
+def _understood(index: bytes) -> bytes:
     try:
         return _meaning(index)
     except (struct.error, ValueError):
         return index
+
+
+_remembered = lru_cache(maxsize=64)(_understood)
 
 
 def _meaning(index: bytes) -> bytes:

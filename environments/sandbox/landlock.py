@@ -97,6 +97,9 @@ class Landlock:
         reason = why_not()
         if reason:
             raise SandboxUnavailableError(reason)
+        for place in (folder, root):
+            if ":" in str(place):  # it goes into PATH and LD_LIBRARY_PATH
+                raise SandboxUnavailableError(f"{place} has a colon; set TMPDIR and XDG_CACHE_HOME to folders without")
         if os.geteuid() == 0:
             _let_agent_through(folder)
             root = _place_for_agent(root)

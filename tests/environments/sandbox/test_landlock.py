@@ -18,6 +18,7 @@ import pytest
 from agentgym_rtmc.environments.sandbox import landlock, local, seccomp
 from agentgym_rtmc.environments.sandbox.base import AGENT_UID, SandboxSpec
 from agentgym_rtmc.environments.sandbox.local import LocalSandbox
+from agentgym_rtmc.errors import SandboxUnavailableError
 
 TOOLS = """
 import ctypes, os
@@ -297,3 +298,11 @@ def test_tmpdir_that_the_agent_cannot_pass_is_explained(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert f"cannot pass {tmp_path}; set TMPDIR" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_colon_in_tmpdir_is_explained(tmp_path: Path) -> None:
+    if landlock.why_not():
+        pytest.skip(landlock.why_not())
+    for folder, root in ((tmp_path / "a:b", tmp_path), (tmp_path, tmp_path / "a:b")):
+        with pytest.raises(SandboxUnavailableError, match="has a colon; set TMPDIR"):
+            landlock.Landlock(SandboxSpec(), root, folder, folder / "workspace")

@@ -242,6 +242,13 @@ def test_index_meaning_ignores_the_disk_only() -> None:
         assert git_index.meaning(odd) == odd
 
 
+def test_large_indexes_are_not_kept() -> None:
+    before = git_index._remembered.cache_info().currsize
+    huge = b"DIRC" + bytes(2 << 20)
+    assert git_index.meaning(huge) == huge
+    assert git_index._remembered.cache_info().currsize == before
+
+
 def test_memo_is_bounded() -> None:
     memo = Memo(max_entries=3)
     answer = ExecResult(stdout="x" * 100, stderr="", code=0)
