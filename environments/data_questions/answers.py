@@ -50,6 +50,21 @@ def is_right(answer: Mapping[str, Any], value: object) -> bool:
     raise TaskError(f"an answer is a number, text, date, list or set with a value, not {dict(answer)!r}")
 
 
+def is_answer(answer: Mapping[str, Any], given: object) -> bool:
+    """Whether what an agent gave, a value, a query's result or None for nothing, is the answer.
+
+    Of a result its first column counts, whole where a list is asked for.
+    """
+    if not isinstance(given, QueryResult):
+        return given is not None and is_right(answer, given)
+    column = [row[0] for row in given.rows]
+    if given.more or not column:
+        return False
+    if answer.get("kind") in ("list", "set"):
+        return is_right(answer, column)
+    return len(column) == 1 and is_right(answer, column[0])
+
+
 def holds_answer(answer: Mapping[str, Any], result: QueryResult) -> bool:
     """Whether a column of a query's result is the answer; a result with more than three columns never is."""
     if result.more or len(result.columns) > _MOST_COLUMNS or not result.rows:

@@ -26,10 +26,10 @@ from agentgym_rtmc.calls.base import Call, TextProtocol
 from agentgym_rtmc.calls.tool_call import ToolCallProtocol
 from agentgym_rtmc.calls.tools import Toolbox, render_results
 from agentgym_rtmc.environments.base import AgentEnv, Info, Reply
-from agentgym_rtmc.environments.data_questions.answers import holds_answer, is_right
+from agentgym_rtmc.environments.data_questions.answers import holds_answer, is_answer
 from agentgym_rtmc.environments.data_questions.domains import Domain, find_domain, prepare_database
 from agentgym_rtmc.environments.data_questions.results import Form, learnt_digest, result_digest, show_result
-from agentgym_rtmc.environments.queries import QueryLimits, ReadOnlyQueries
+from agentgym_rtmc.environments.queries import QueryLimits, QueryResult, ReadOnlyQueries
 from agentgym_rtmc.errors import ConfigError, TaskError, ToolError, nearest
 from agentgym_rtmc.registration import load_task_set
 from agentgym_rtmc.tasks import Task, TaskSet
@@ -110,7 +110,8 @@ class DataQuestionsEnv(AgentEnv):
         self._learnt: set[str] = set()
         self._held = 0.0
         self._newly_held = False
-        self._given: tuple[Answer] | None = None
+        self._result: QueryResult | None = None
+        self._given: Answer | QueryResult | None = None
 
     # -- tools ---------------------------------------------------------------------------------------------------
 
@@ -138,20 +139,22 @@ class DataQuestionsEnv(AgentEnv):
             sql: The statement.
         """
         assert self._queries is not None and self._task is not None
-        result = self._queries.run(sql)
+        result = self._result = self._queries.run(sql)
         self._learnt.add(result_digest(result))
         if not self._held and holds_answer(self._expected(), result):
             self._newly_held = True
         return show_result(result, self._form, self._output_limit)
 
-    def answer(self, value: Answer) -> str:
+    def answer(self, value: Answer | None = None) -> str:
         """Give the answer, which ends the task.
 
         Args:
-            value: A number, a text, a date as YYYY-MM-DD, or a list of such values.
+            value: A number, a text, a date as YYYY-MM-DD, or a list of such values; without it, the result of the last
+                query is the answer.
         """
-        if self._given is None:
-            self._given = (value,)
+        if value is None and self._result is None:
+            raise ToolError("there is no result to answer with; query first, or give a value")
+        self._given = value if value is not None else self._result
         return "answered"
 
     # -- the environment -----------------------------------------------------------------------------------------
@@ -169,7 +172,7 @@ class DataQuestionsEnv(AgentEnv):
         self._learnt = set()
         self._held = 0.0
         self._newly_held = False
-        self._given = None
+        self._result = self._given = None
         lines = [question]
         if self._schema:
             lines += (
@@ -196,7 +199,7 @@ class DataQuestionsEnv(AgentEnv):
 
     def grade(self) -> Mapping[str, float]:
         """Compare the answer, if there is one."""
-        right = self._given is not None and is_right(self._expected(), self._given[0])
+        right = is_answer(self._expected(), self._given)
         return {"correct": (1.0 - self._held) * right}
 
     def close(self) -> None:

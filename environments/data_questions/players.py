@@ -47,12 +47,15 @@ def demonstrator(
 ) -> Generator[str, str, None]:
     """Look at the tables where they are not shown, query, and answer with the result, right or wrong.
 
+    Where they are shown, for small models, the answer is the last result itself instead of a value read off it.
+
     `look` is the probability that a table is described first, `slip` that a query is a wrong one, `again` that a result
     is not trusted and another query written, `after_error` that one follows a query that failed.
     """
     sql, many = _known(task)
     tables = find_domain(str(task.public["domain"])).columns
-    if "(id, " not in observation:
+    shown = "(id, " in observation
+    if not shown:
         yield write_action("list_tables")
         for table in tables:
             if re.search(rf"\b{table}\b", sql) and rng.random() < look:
@@ -63,7 +66,10 @@ def demonstrator(
         seen = yield write_action("query", sql=wrong)
         if rng.random() >= (after_error if seen.startswith("error:") else again):
             break
-    yield write_action("answer", value=0 if seen.startswith("error:") else read_answer(seen, many))
+    if shown and not seen.startswith("error:"):
+        yield write_action("answer")
+    else:
+        yield write_action("answer", value=0 if seen.startswith("error:") else read_answer(seen, many))
 
 
 def at_random(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
