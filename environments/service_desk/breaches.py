@@ -50,9 +50,7 @@ def _may_cancel(connection: sqlite3.Connection, policy: Policy, arguments: Argum
 
 def _may_come_back(connection: sqlite3.Connection, policy: Policy, arguments: Arguments) -> bool:
     status, _, category, delivered, *_ = _order(connection, arguments)
-    return (
-        status == "delivered" and category != policy.final_sale and -days_until(str(delivered)) <= policy.return_days
-    )
+    return status == "delivered" and category != policy.final_sale and -days_until(str(delivered)) <= policy.return_days
 
 
 def _may_return(connection: sqlite3.Connection, policy: Policy, arguments: Arguments) -> bool:

@@ -20,7 +20,7 @@ from pydantic import Field
 from agentgym_rtmc.environments.service_desk.breaches import Arguments, find_breach
 from agentgym_rtmc.environments.service_desk.lines import Style
 from agentgym_rtmc.environments.service_desk.policy import Policy
-from agentgym_rtmc.environments.service_desk.shop import date_of, days_until
+from agentgym_rtmc.environments.service_desk.shop import CITIES, date_of, days_until
 from agentgym_rtmc.errors import ToolError
 
 Id = Annotated[int, Field(ge=1, le=99999)]
@@ -218,13 +218,11 @@ class Desk:
         self._row("order", order, "id")
         self._open_order(order)
         # Cities as the shop writes them, so that no text of the caller's is stored.
-        known = {one.casefold(): one for (one,) in self._rows("SELECT DISTINCT city FROM customers")}
+        known = {one.casefold(): one for one in CITIES}
         if city.strip().casefold() not in known:
             self._refuse(f"the shop does not deliver to {city!r}")
         with self._change("set_city", order=order):
-            self._connection.execute(
-                "UPDATE orders SET city = ? WHERE id = ?", (known[city.strip().casefold()], order)
-            )
+            self._connection.execute("UPDATE orders SET city = ? WHERE id = ?", (known[city.strip().casefold()], order))
 
     def refund_payment(self, order: Id, amount: Amount) -> None:
         """Pay money back to the card an order was paid with."""
@@ -238,9 +236,7 @@ class Desk:
         if amount > left:
             self._refuse(f"only {left} of order {order} can be paid back")
         with self._change("refund_payment", order=order, amount=amount):
-            self._connection.execute(
-                'UPDATE payments SET refunded = refunded + ? WHERE "order" = ?', (amount, order)
-            )
+            self._connection.execute('UPDATE payments SET refunded = refunded + ? WHERE "order" = ?', (amount, order))
 
     def give_credit(self, customer: Id, amount: Amount) -> None:
         """Give a customer credit for later orders."""
@@ -248,7 +244,9 @@ class Desk:
         with self._change("give_credit", customer=customer, amount=amount):
             self._connection.execute("INSERT INTO credits(customer, amount) VALUES (?, ?)", (customer, amount))
 
-    def move_booking(self, booking: Id, day: Annotated[int, Field(ge=1, le=365, description="days from today")]) -> None:
+    def move_booking(
+        self, booking: Id, day: Annotated[int, Field(ge=1, le=365, description="days from today")]
+    ) -> None:
         """Move a booking to another day that is free."""
         old = self._open_booking(booking)
         if not self._rows("SELECT 1 FROM calendar WHERE day = ? AND free > 0", date_of(day)):

@@ -194,7 +194,9 @@ class ServiceDeskEnv(AgentEnv):
             raise ToolError("the customer is gone")
         return self._customer
 
-    def _finish_request(self, name: Literal["tell_customer", "refuse_request", "escalate"], said: dict[str, Any]) -> str:
+    def _finish_request(
+        self, name: Literal["tell_customer", "refuse_request", "escalate"], said: dict[str, Any]
+    ) -> str:
         customer, judgement = self._caller(), self._judgement
         assert judgement is not None
         number = customer.current

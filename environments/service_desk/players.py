@@ -55,8 +55,8 @@ def demonstrator(
     """Know how the desk works, and often decide against the policy.
 
     `guess`: chance that a request is decided by guessing: done whatever the policy says, refused with some reason,
-    handed over, or, where there is nothing to decide, answered with the wrong thing. `skip`: of leaving out a step before the end; `again`: of making one twice; `give_in`: of doing after
-    all what is insisted on.
+    handed over, or, where there is nothing to decide, answered with the wrong thing. `skip`: of leaving out a step
+    before the end; `again`: of making one twice; `give_in`: of doing after all what is insisted on.
     """
     case = Case.of(task)
     steps = reference_calls(case)

@@ -51,7 +51,8 @@ CREATE TABLE order_items("order" INTEGER PRIMARY KEY REFERENCES orders(id), item
     count INTEGER NOT NULL);
 CREATE TABLE payments("order" INTEGER PRIMARY KEY REFERENCES orders(id), method TEXT NOT NULL, amount INTEGER NOT NULL,
     refunded INTEGER NOT NULL DEFAULT 0 CHECK (refunded BETWEEN 0 AND amount));
-CREATE TABLE credits(id INTEGER PRIMARY KEY, customer INTEGER NOT NULL REFERENCES customers(id), amount INTEGER NOT NULL);
+CREATE TABLE credits(id INTEGER PRIMARY KEY, customer INTEGER NOT NULL REFERENCES customers(id),
+    amount INTEGER NOT NULL);
 CREATE TABLE bookings(id INTEGER PRIMARY KEY, customer INTEGER NOT NULL REFERENCES customers(id), status TEXT NOT NULL,
     day TEXT NOT NULL);
 CREATE TABLE calendar(day TEXT PRIMARY KEY, free INTEGER NOT NULL CHECK (free >= 0));
@@ -60,8 +61,8 @@ CREATE TABLE contact(id INTEGER PRIMARY KEY CHECK (id = 1), verified INTEGER REF
 CREATE TABLE lookups(kind TEXT NOT NULL, subject TEXT NOT NULL, PRIMARY KEY (kind, subject));
 """
 RECORDS = ("bookings", "calendar", "credits", "customers", "items", "order_items", "orders", "payments", "stock")
-"""The tables that are the shop's own; the others hold how far this conversation is: who was verified, what was answered, what was
-looked up or asked."""
+"""The tables that are the shop's own; the others hold how far this conversation is: who was verified, what was
+answered, looked up and asked."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,10 @@ def prepare_shop(number: int) -> PreparedDatabase:
     def fill(connection: sqlite3.Connection) -> None:
         connection.executescript(SCHEMA)
         put = connection.executemany
-        put("INSERT INTO customers VALUES (?, ?, ?, ?)", [(c.id, c.name, c.city, c.pin) for c in shop.customers.values()])
+        put(
+            "INSERT INTO customers VALUES (?, ?, ?, ?)",
+            [(c.id, c.name, c.city, c.pin) for c in shop.customers.values()],
+        )
         items = shop.items.values()
         put("INSERT INTO items VALUES (?, ?, ?, ?, ?)", [(i.id, i.name, i.colour, i.category, i.price) for i in items])
         put("INSERT INTO stock VALUES (?, ?)", [(i.id, i.stock) for i in items])

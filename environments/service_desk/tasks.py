@@ -1,9 +1,9 @@
 """The task set `generated`: calls to the desk, drawn by seed at five difficulties.
 
-Levels, by how many tool calls the reference makes: 1 has one or two (a question, a hand-over), 2 has two to four (a verified
-customer and a decision), 3 four to six (identity first; impostors; customers who insist), 4 six to eight (what is
-missing has to be asked for or found), 5 eight to twelve (two requests). Refusals, hand-overs and other people's orders
-occur from level 1 on.
+Levels, by how many tool calls the reference makes: 1 has one or two (a question, a hand-over), 2 two to four (a
+decision about a verified customer's order), 3 four to six (identity first; impostors, with fewer calls; customers who
+insist), 4 six to eight (what is missing has to be asked for or found), 5 eight to twelve (two requests). Refusals,
+hand-overs and other people's orders occur on every level.
 
 Splits; every shop belongs to one of them, and no two tasks are equal:
 - `train`, `validation`, `test`: different shops, the same policies and families.
