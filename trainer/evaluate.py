@@ -18,6 +18,7 @@ from pydantic import Field
 from agentgym_rtmc.episodes import Episode, EpisodeGroup, group_episodes
 from agentgym_rtmc.settings import Settings
 from agentgym_rtmc.tasks import Task
+from agentgym_rtmc.trainer.edits import edit_figures
 from agentgym_rtmc.trainer.evaluation_board import EvaluationBoard, Running
 from agentgym_rtmc.trainer.policy.base import Policy, SamplingParams
 from agentgym_rtmc.trainer.progress import Progress
@@ -56,6 +57,8 @@ class Evaluation:
     parsed: float
     stats: RolloutStats
     groups: tuple[EpisodeGroup, ...]
+    edits: Mapping[str, float] = field(default_factory=dict)
+    """What the episodes tell of edits, see `edit_figures`; empty where there are none."""
     usage: Mapping[str, float] = field(default_factory=dict)
     """What a policy that counts its use (`figures()`) had used by the end: requests, tokens, cost."""
 
@@ -71,6 +74,7 @@ class Evaluation:
             "invalid": self.invalid,
             "turns_per_episode": self.turns,
             "parsed_share": self.parsed,
+            **self.edits,
             **self.usage,
         }
 
@@ -180,4 +184,5 @@ def summarise(groups: Sequence[EpisodeGroup], stats: RolloutStats, success_rewar
         parsed=sum(bool(turn.calls) for turn in turns) / max(1, len(turns)),
         stats=stats,
         groups=tuple(groups),
+        edits=edit_figures(episodes),
     )

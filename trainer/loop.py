@@ -22,6 +22,7 @@ from agentgym_rtmc.errors import DependencyError
 from agentgym_rtmc.settings import dump_toml
 from agentgym_rtmc.trainer.config import TrainConfig
 from agentgym_rtmc.trainer.credit_step import assign_credit
+from agentgym_rtmc.trainer.edits import edit_figures
 from agentgym_rtmc.trainer.evaluate import evaluate_with_progress, passed
 from agentgym_rtmc.trainer.learner.checkpoint import Checkpoint, load_latest, save_checkpoint
 from agentgym_rtmc.trainer.learner.learner import Learner
@@ -205,6 +206,7 @@ def episode_figures(episodes: Sequence[Episode], success_reward: float) -> dict[
         "unparsed_share": sum(not turn.calls for turn in turns) / max(1, len(turns)),
         "length_cut_share": sum(turn.finish_reason == "length" for turn in turns) / max(1, len(turns)),
         "forks": float(sum(turn.forked for episode in valid for turn in episode.turns[1:])),
+        **edit_figures(valid),
     }
 
 

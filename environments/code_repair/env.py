@@ -4,14 +4,17 @@ Invariants:
 - Commands really run, each in namespaces of its own over the workspace (one that ran on the very same files before is
   answered from memory); nothing but files passes between turns.
 - The reward is 1 when all hidden cases are right at the end (submitted or out of turns), else 0, less `turn_cost` a
-  turn. It is judged by `grading.py` from the text of `m.py`; nothing else of the workspace counts.
+  turn and `idle_cost` for an edit that changed nothing or led to a state that was there before. It is judged by
+  `grading.py` from the text of `m.py`; nothing else of the workspace counts.
 - `info["files"]` has the digest of each file that differs from the start (None: deleted), `info["tests"]` what the
-  visible tests printed when they ran in this turn: advisory, an agent can print what it likes.
+  visible tests printed when they ran in this turn: advisory, an agent can print what it likes; `info["edit"]` is true
+  where the command was meant to change files, `info["idle"]` where it then changed nothing or led back.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -58,7 +61,9 @@ class CodeRepairEnv(AgentEnv):
     task_set, split, task_options: where `reset` takes tasks from when none is given. max_turns: the agent's budget.
     output_limit: most characters of a command's output that are shown. command_seconds: a command's time limit.
     turn_cost: subtracted from the reward each turn. notes: tell when an edit changed nothing or led to a state that was
-    there before. memo: reuse results of commands that ran on the very same files before.
+    there before. idle_cost: subtracted for each such edit. look: a command that is run at the start, its output shown
+    in the first observation; "" for none.
+    memo: reuse results of commands that ran on the very same files before.
     """
 
     def __init__(
@@ -72,6 +77,8 @@ class CodeRepairEnv(AgentEnv):
         command_seconds: float = 5.0,
         turn_cost: float = 0.0,
         notes: bool = True,
+        idle_cost: float = 0.0,
+        look: str = "",
         memo: bool = True,
         prompt: str = "v1",
         render_mode: str | None = None,
@@ -80,12 +87,16 @@ class CodeRepairEnv(AgentEnv):
         super().__init__(lambda: _load(task_set, options).split(split), max_turns, turn_cost, render_mode)
         if output_limit < 40:
             raise ConfigError(f"output_limit must be at least 40 characters, not {output_limit}")
+        if not 0 <= idle_cost < math.inf:
+            raise ConfigError(f"idle_cost must be a number from 0 on, not {idle_cost}")
         if not 0 < command_seconds <= 600:
             raise ConfigError(f"command_seconds must lie between 0 and 600, not {command_seconds}")
         self.system_prompt = system_prompt(prompt, seconds=f"{command_seconds:g}", turns=str(max_turns))
         self.protocol: TextProtocol = ShellProtocol()
         self._output_limit = output_limit
         self._notes = notes
+        self._idle_cost = idle_cost
+        self._look = look
         spec = SandboxSpec(timeout=command_seconds, **_LIMITS)
         self._sandbox = SnapshotSandbox(spec, memo=memo)
         self._start = EMPTY
@@ -97,7 +108,11 @@ class CodeRepairEnv(AgentEnv):
         self._sandbox.restore(self._start)
         self._states = {(): 0}
         files = " ".join(path for path in self._start if not path.startswith(".git"))
-        return f"{PROGRAM}: {task.public.get('statement', '')}\nfiles: {files}", {"files": {}}
+        lines = [f"{PROGRAM}: {task.public.get('statement', '')}", f"files: {files}"]
+        if self._look:
+            lines.append(clip(self._run(self._look).stdout.rstrip("\n"), self._output_limit))
+            self._sandbox.restore(self._start)
+        return "\n".join(lines), {"files": {}}
 
     def act(self, calls: tuple[Call, ...]) -> Reply:
         """Run the one command of a turn."""
@@ -118,12 +133,17 @@ class CodeRepairEnv(AgentEnv):
         if result.note:
             lines.append(f"[{result.note}]")
             info["killed"] = result.note
-        if self._notes and _EDITING.search(command):
-            lines += self._note(files, unchanged=self._sandbox.snapshot == before)
+        reward: Mapping[str, float] = {}
+        if _EDITING.search(command):
+            info["edit"] = True
+            if note := self._note(files, unchanged=self._sandbox.snapshot == before):
+                info["idle"] = True
+                lines += note if self._notes else ()
+                reward = {"idle": -self._idle_cost} if self._idle_cost else {}
         self._states.setdefault(tuple(sorted(files.items())), self._turns)
         if not lines:
             lines = [f"[exit code {result.code}]" if result.code else "[ok]"]
-        return Reply("\n".join(lines), info=info)
+        return Reply("\n".join(lines), reward, info=info)
 
     def grade(self) -> Mapping[str, float]:
         """Judge `m.py` as it stands."""

@@ -33,6 +33,8 @@ from agentgym_rtmc.tasks import Task
 MAX_PROGRAM_BYTES = 100_000
 SECONDS = 5.0
 """Wall-clock seconds for all calls of a program; its CPU seconds are limited to 2."""
+LINES = 200_000
+"""Executed lines after which a call of a program is endless; ten times what the visible tests allow."""
 MEMO = VerdictMemo(20_000)
 """Shared by all environments of the process."""
 
@@ -68,7 +70,7 @@ def _remembered(program: bytes | None, what: object, judging: Callable[[str], Ve
 
 
 def _by_cases(calls: list[Any], expected: list[Any], source: str) -> Verdict:
-    [answers] = answer_calls([(source, calls)], seconds=SECONDS)
+    [answers] = answer_calls([(source, calls)], seconds=SECONDS, lines=LINES)
     return Verdict(sum(map(same, expected, answers)), len(calls), late=LATE in answers)
 
 

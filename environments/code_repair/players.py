@@ -5,6 +5,7 @@ Invariant: both are functions of (task, observations, rng). Actions are in the e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 
 import numpy as np
@@ -23,8 +24,11 @@ from agentgym_rtmc.errors import TaskError
 from agentgym_rtmc.tasks import Task
 
 SUBMIT = "submit"
+TEST, SCORE = "python t.py", "python t.py -q"
+"""Run the visible tests: with the first failing call, or only to see how many pass."""
 LONGEST_SCRIPT = 160
 """Repairs that a sed script of so many characters cannot make are made by writing the program anew."""
+_OUTCOME = re.compile(r"^\d+/\d+ (?:PASS|FAIL)", re.MULTILINE)
 _PROTOCOL = ShellProtocol()
 # Roughly how common each kind of bug is among the tasks, in percent; a kind with many places gives little to each.
 _WEIGHTS = dict.fromkeys(OPERATORS, 2.0) | {
@@ -54,11 +58,13 @@ def true_repair(task: Task, unique: bool = False) -> str:
     return sed_script(source, difference(source, original), unique)
 
 
-def repair_command(task: Task, unique: bool = False) -> str:
+def repair_command(task: Task, unique: bool = False, test: str = TEST) -> str:
     """Return the command that restores the original and runs the tests: an edit, or the whole program where that would
     be long. Raises TaskError for a task without an original."""
     script = true_repair(task, unique)
-    return edit_command(script) if len(script) <= LONGEST_SCRIPT else rewrite_command(str(task.private["original"]))
+    if len(script) <= LONGEST_SCRIPT:
+        return edit_command(script, test=test)
+    return rewrite_command(str(task.private["original"]))
 
 
 def reference(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
@@ -77,23 +83,25 @@ def demonstrator(
     give_up: float = 0.15,
     unique: bool = False,
 ) -> Generator[str, str, None]:
-    """Look, run the tests, then guess single edits until the tests pass or patience ends.
+    """Look, unless the first observation shows the tests' outcome, then guess edits until they pass or patience ends.
 
     `hint` is the probability that a guess is the right edit, `repeat` that an earlier guess is tried again, `give_up`
     that the agent submits without a pass; each is drawn anew every turn. `unique` writes edits with so much of their
     surroundings that they occur once, instead of counting occurrences.
     """
-    source, answer = str(task.public["source"]), repair_command(task, unique)
+    source, answer = str(task.public["source"]), repair_command(task, unique, SCORE)
     repairs = find_repairs(source)
     kinds = task.public.get("operators")
     if isinstance(kinds, list):  # what kinds of bugs the task set has is no secret
         repairs = tuple(edit for edit in repairs if edit.operator in kinds)
     chances = _chances(repairs)
-    if rng.random() < 0.7:
-        seen = yield write_action("cat m.py; python t.py")
-    else:
-        yield write_action("cat m.py")
-        seen = yield write_action("python t.py")
+    seen = observation
+    if not _OUTCOME.search(observation):
+        if rng.random() < 0.7:
+            seen = yield write_action(f"cat m.py; {TEST}")
+        else:
+            yield write_action("cat m.py")
+            seen = yield write_action(TEST)
     tried: list[str] = []
     while "PASS" not in seen and rng.random() >= give_up:
         if tried and rng.random() < repeat:
@@ -101,7 +109,8 @@ def demonstrator(
         elif rng.random() < hint or not repairs:
             command = answer
         else:
-            command = edit_command(sed_script(source, repairs[int(rng.choice(len(repairs), p=chances))], unique))
+            edit = repairs[int(rng.choice(len(repairs), p=chances))]
+            command = edit_command(sed_script(source, edit, unique), test=SCORE)
         tried.append(command)
         seen = yield write_action(command)
     yield write_action(SUBMIT)

@@ -88,14 +88,14 @@ def escape_replacement(text: str) -> str:
     return re.sub(r"[\\&|]", lambda hit: "\\" + hit[0], text).replace("\n", "\\n")
 
 
-def edit_command(script: str, revert: bool = True, test: bool = True) -> str:
-    """Return the command that takes back earlier edits, makes this one and runs the tests, in one turn.
+def edit_command(script: str, revert: bool = True, test: str = "python t.py") -> str:
+    """Return the command that takes back earlier edits, makes this one and runs the tests (`test`), in one turn.
 
     >>> edit_command("s| <| <=|1")
     "git checkout -q . && sed -zi 's| <| <=|1' m.py && python t.py"
     """
     quoted = script.replace("'", "'\\''")
-    return (f"{REVERT} && " if revert else "") + f"sed -zi '{quoted}' m.py" + (" && python t.py" if test else "")
+    return (f"{REVERT} && " if revert else "") + f"sed -zi '{quoted}' m.py" + (f" && {test}" if test else "")
 
 
 def rewrite_command(text: str, test: bool = True) -> str:

@@ -40,7 +40,10 @@ class WarmStartConfig(Settings):
     epochs: float = Field(3.0, gt=0, description="passes over them")
     learning_rate: float = Field(3e-3, gt=0, description="peak; a short warm-up, then a cosine to a tenth")
     batch_tokens: int = Field(4096, ge=64, description="tokens of one optimiser step, padding included")
-    weight_decay: float = Field(0.1, ge=0, description="AdamW's, on matrices only")
+    weight_decay: float = Field(0.1, ge=0, description="of matrices only")
+    optimizer: Literal["adamw", "muon"] = Field(
+        "adamw", description="muon: orthogonal steps for the hidden matrices, AdamW for the rest"
+    )
     context_weight: float = Field(0.5, ge=0, description="weight of what the agent read (its own tokens count 1)")
     failed_weight: float = Field(1.0, ge=0, description="weight of actions in episodes without reward")
     repeat_weight: float = Field(1.0, ge=0, description="weight of actions that the episode had taken before")

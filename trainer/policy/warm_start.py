@@ -26,6 +26,7 @@ from agentgym_rtmc.errors import ConfigError
 from agentgym_rtmc.folders import cache_folder
 from agentgym_rtmc.tasks import Task
 from agentgym_rtmc.trainer.learner.logprobs import TokenScorer
+from agentgym_rtmc.trainer.learner.muon import Muon, hidden_matrices
 from agentgym_rtmc.trainer.learner.packing import collate, plan_microbatches
 from agentgym_rtmc.trainer.learner.rows import LearningRow, build_rows
 from agentgym_rtmc.trainer.policy import chat, demonstrations, tiny
@@ -235,21 +236,19 @@ def _train(
     """AdamW over length-bucketed batches in random order; returns the steps and the loss of the last tenth of them."""
     rng = np.random.default_rng([config.seed, 1])
     batches = _batches(rows, config, rng)
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95), fused=True)
+    optimizers = _optimizers(model, config)
     scorer = TokenScorer(model)
     losses: list[float] = []
     model.train()
     for step, batch in enumerate(batches):
-        for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * _schedule(step, len(batches))
+        model.zero_grad(set_to_none=True)
         loss = _loss(scorer, rows, batch)
-        optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = config.learning_rate * _schedule(step, len(batches))
+            optimizer.step()
         losses.append(loss.item())
         figures = {"loss": float(np.mean(losses[-50:]))}
         if step + 1 == len(batches) or (step + 1) % -(-len(batches) // 5) == 0:
@@ -257,6 +256,21 @@ def _train(
         report("supervised start", step + 1, len(batches), **figures)
     model.train(False)
     return len(batches), float(np.mean(losses[-max(1, len(losses) // 10) :]))
+
+
+def _optimizers(model: PreTrainedModel, config: WarmStartConfig) -> list[torch.optim.Optimizer]:
+    """AdamW for everything, or for what Muon is not for."""
+    hidden = hidden_matrices(model) if config.optimizer == "muon" else []
+    taken = {id(p) for p in hidden}
+    rest = [p for p in model.parameters() if id(p) not in taken]
+    groups = [
+        {"params": [p for p in rest if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in rest if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    adam = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95), fused=True)
+    if not hidden:
+        return [adam]
+    return [adam, Muon(hidden, lr=config.learning_rate, weight_decay=config.weight_decay)]
 
 
 def _batches(rows: Sequence[LearningRow], config: WarmStartConfig, rng: np.random.Generator) -> list[list[int]]:

@@ -158,7 +158,8 @@ def run(names: dict[str, Any]) -> None:
     outcomes = [_broken] * len(tests) if _broken else [_outcome(test)[1] for test in tests.values()]
     wrong = [outcome for outcome in outcomes if outcome]
     score = f"{len(tests) - len(wrong)}/{len(tests)}"
-    print(score, "FAIL" if wrong else "PASS" if tests else "there are no examples", *wrong[:1])
+    detail = [] if "-q" in sys.argv[1:] else wrong[:1]
+    print(score, "FAIL" if wrong else "PASS" if tests else "there are no examples", *detail)
     sys.exit(bool(wrong))
 
 

@@ -71,6 +71,34 @@ def test_notes_can_be_switched_off(sandboxed, make_task, sh):
     assert env.step(sh("sed -i 's/nothing/x/' m.py"))[0] == "[ok]"
 
 
+def test_edits_that_lead_nowhere_can_cost(sandboxed, make_task, sh):
+    env = CodeRepairEnv(idle_cost=0.1)
+    env.reset(options={"task": make_task()})
+    played = [env.step(sh(c)) for c in ("ls", "sed -i 's/nothing/x/' m.py", "sed -i 's/a - b/b * a/' m.py", FIX, FIX)]
+    assert [reward for _, reward, *_ in played] == [0.0, -0.1, 0.0, 0.0, -0.1]
+    assert [(info.get("edit"), info.get("idle")) for *_, info in played] == [
+        (None, None), (True, True), (True, None), (True, None), (True, True),
+    ]  # fmt: skip
+    assert played[1][4]["reward"] == {"idle": -0.1}
+    assert env.step(sh("submit"))[1] == 1.0
+    with pytest.raises(ConfigError, match="idle_cost"):
+        CodeRepairEnv(idle_cost=-1.0)
+
+
+def test_a_first_look_is_no_turn_and_leaves_no_trace(sandboxed, make_task, sh):
+    env = CodeRepairEnv(look="cat m.py; python t.py; echo x > left")
+    observation, info = env.reset(options={"task": make_task()})
+    assert observation.endswith("def add(a, b):\n    return a - b\n1/4 FAIL add(1, 2) got -1 want 3")
+    assert info == {"task": "task", "files": {}}
+    observation, *_, info = env.step(sh("ls"))
+    assert "left" not in observation and (info["files"], info["turns_left"]) == ({}, 7)
+
+
+def test_tests_can_tell_the_score_alone(start):
+    observation, *_, info = start("python t.py -q")
+    assert observation == "1/4 FAIL" and info["tests"] == {"passed": 1, "total": 4}
+
+
 def test_info_files_follow_the_files_not_their_layout(start):
     assert start("sed -i 's/$/   /' m.py")[4]["files"] == {}
     assert start("sed -i 's/$/\\r/' m.py; echo >> m.py")[4]["files"] == {}

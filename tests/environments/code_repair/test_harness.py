@@ -1,6 +1,7 @@
 """Test functions without pytest: what is found, what the stand-in for pytest does, and what an agent sees."""
 
 import math
+import re
 
 import pytest
 
@@ -127,6 +128,7 @@ def test_the_workspace_of_tested_tasks(env, sh, make_tested_task):
     observation, info = env.reset(options={"task": make_tested_task("apart", visible=EXAMPLES)})
     assert observation == "m.py: add two numbers\nfiles: harness.py m.py t.py"
     assert info["files"] == {}
+    assert re.fullmatch(r"\d+/2 FAIL", env.step(sh("python t.py -q"))[0])
     text = env.step(sh("cat t.py"))[0]
     assert text.startswith("import harness\n\nglobals().update(harness.names_of('m'))\n\n\ndef test_1():")
     assert env.step(sh("git status --short; ls"))[0] == "harness.py\nm.py\nt.py"

@@ -91,6 +91,13 @@ def test_the_demonstrator_submits_when_the_tests_pass():
     assert acting.send("6/6 PASS") == players.write_action("submit")
 
 
+def test_the_demonstrator_does_not_look_at_what_it_was_shown():
+    acting = players.demonstrator(
+        FEW.split("train")[0], "def f():\n3/6 FAIL f()", np.random.default_rng(1), give_up=0.0
+    )
+    assert "sed" in next(acting)
+
+
 def test_hint_and_habits_can_be_tuned():
     task = FEW.split("train")[1]
     acting = players.demonstrator(task, "", np.random.default_rng(1), hint=1.0, repeat=0.0, give_up=0.0)
