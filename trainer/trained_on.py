@@ -11,32 +11,37 @@ folder nothing is known, and nothing is claimed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from agentgym_rtmc.errors import AgentGymError, ConfigError
 from agentgym_rtmc.registration import find_env, load_task_set
 from agentgym_rtmc.settings import load_settings
 from agentgym_rtmc.tasks import Task
-from agentgym_rtmc.trainer.config import TrainConfig
+from agentgym_rtmc.trainer.config import EnvConfig, TrainConfig
 
 
 def trained_tasks(config: TrainConfig, tasks: Sequence[Task]) -> tuple[str, ...]:
     """Return the ids of `tasks` (of `config.env`) that the configured policy was trained on.
 
-    Raises ConfigError where there are any and `evaluation.allow_trained` is off, or where a run cannot be read.
+    Raises ConfigError, unless `evaluation.allow_trained`, where there are any and where a run cannot be read.
     """
     ids = {task.id for task in tasks}
     found: set[str] = set()
-    for run in _runs_behind(config):
-        shared = ids & _trained_in(run, config)
-        if shared and not config.evaluation.allow_trained:
-            raise ConfigError(
-                f"{run} trained on {len(shared)} of the {len(ids)} tasks that are evaluated, such as {min(shared)}. "
-                "Evaluate another split (--split), or train with them left out (for SWE-bench: task_options "
-                "evaluate_on and drop_shared); --allow-trained (evaluation.allow_trained=true) goes on and marks "
-                "the result"
-            )
-        found |= shared
+    try:
+        for run, theirs in _runs_behind(config):
+            shared = ids & _trained_in(run, theirs, config.env)
+            if shared and not config.evaluation.allow_trained:
+                raise ConfigError(
+                    f"{run} trained on {len(shared)} of the {len(ids)} tasks that are evaluated, such as "
+                    f"{min(shared)}. Evaluate another split (--split), or train with them left out (for SWE-bench: "
+                    "task_options evaluate_on and drop_shared); --allow-trained (evaluation.allow_trained=true) goes "
+                    "on and marks the result"
+                )
+            found |= shared
+    except _UnknownError as error:
+        if not config.evaluation.allow_trained:
+            raise ConfigError(f"{error}. --allow-trained (evaluation.allow_trained=true) goes on without") from error
     return tuple(sorted(found))
 
 
@@ -51,35 +56,34 @@ def run_of(model: str) -> Path | None:
     return None
 
 
-def _runs_behind(config: TrainConfig) -> Iterator[Path]:
+class _UnknownError(AgentGymError):
+    """What a run was trained on cannot be told."""
+
+
+def _runs_behind(config: TrainConfig) -> Iterator[tuple[Path, EnvConfig]]:
     """The run that the policy comes from, then the one that this run began with, and so on."""
     seen: set[Path] = set()
     while config.policy.kind in ("tiny", "hf"):
         run = run_of(config.policy.model)
         if run is None or run in seen:
             return
-        yield run
+        with _telling_whose(run):
+            config = load_settings(TrainConfig, run / "config.toml")
+        yield run, config.env
         seen.add(run)
-        config = _config_of(run)
 
 
-def _config_of(run: Path) -> TrainConfig:
-    try:
-        return load_settings(TrainConfig, run / "config.toml")
-    except AgentGymError as error:
-        raise ConfigError(f"what {run} was trained on cannot be told: {error}") from error
-
-
-def _trained_in(run: Path, config: TrainConfig) -> frozenset[str]:
-    theirs = _config_of(run).env
-    try:
-        if find_env(theirs.id).entry_point != find_env(config.env.id).entry_point:
+def _trained_in(run: Path, theirs: EnvConfig, evaluated: EnvConfig) -> frozenset[str]:
+    with _telling_whose(run):
+        if find_env(theirs.id).entry_point != find_env(evaluated.id).entry_point:
             return frozenset()
         tasks = load_task_set(theirs.id, theirs.task_set, **theirs.task_options).split(theirs.train_split)
-    except AgentGymError as error:
-        if config.evaluation.allow_trained:
-            return frozenset()
-        raise ConfigError(
-            f"what {run} was trained on cannot be told: {error}. --allow-trained goes on without"
-        ) from error
     return frozenset(task.id for task in tasks)
+
+
+@contextmanager
+def _telling_whose(run: Path) -> Iterator[None]:
+    try:
+        yield
+    except AgentGymError as error:
+        raise _UnknownError(f"what {run} was trained on cannot be told: {error}") from error

@@ -64,6 +64,11 @@ def test_what_cannot_be_told_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"other was trained on cannot be told: .*no split 'gone'.*--allow-trained"):
         trained_tasks(*evaluating(other))
     assert trained_tasks(*evaluating(other, "evaluation.allow_trained=true")) == ()
+    first = evaluating(other)[0]
+    config.write_text("[nosuch]", encoding="utf-8")
+    tasks = load_tasks(first.env).split("heldout")
+    with pytest.raises(ConfigError, match=r"other was trained on cannot be told: .*nosuch.*--allow-trained"):
+        trained_tasks(first, tasks)
 
 
 def test_other_environments_have_other_tasks(tmp_path: Path) -> None:
