@@ -22,6 +22,7 @@ import numpy as np
 import typer
 
 from agentgym_rtmc.calls.base import Call
+from agentgym_rtmc.environments.bar import counting_bar
 from agentgym_rtmc.errors import AgentGymError, ConfigError
 from agentgym_rtmc.registration import EnvRegistration, find_env, load, load_task_set, registered_envs
 from agentgym_rtmc.settings import parse_override
@@ -230,24 +231,13 @@ def _summary(split: str, outcomes: Sequence[Outcome], gold: bool, noop: bool) ->
 
 def _watched(outcomes: Iterator[Outcome], total: int) -> Iterator[Outcome]:
     """Show on standard error how far it is: a bar in a terminal, else a line for every tenth."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("validating"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
     broken = 0
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with counting_bar("validating", transient=True) as progress:
         bar = progress.add_task("", total=total)
         for number, outcome in enumerate(outcomes, 1):
             broken += bool(outcome.problems)
             progress.update(bar, advance=1, description=f"{broken} broken" if broken else "")
-            if not console.is_terminal and number * 10 // total > (number - 1) * 10 // total:
+            if not progress.console.is_terminal and number * 10 // total > (number - 1) * 10 // total:
                 print(f"validated {number} of {total} tasks, {broken} broken", file=sys.stderr, flush=True)
             yield outcome
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from agentgym_rtmc.environments.bar import counting_bar
+from agentgym_rtmc.environments.swebench.limits import GRADING_SECONDS
 from agentgym_rtmc.errors import ConfigError, InfrastructureError, TaskError
 from agentgym_rtmc.tables import show_table
 
@@ -21,7 +23,7 @@ def grade(
     output: Annotated[Path, typer.Option("--output", "-o", help="folder for logs and the report")] = Path("evaluation"),
     run_id: Annotated[str, typer.Option(help="name of the run, in folders and the report's name")] = "grade",
     workers: Annotated[int, typer.Option(min=1, help="gradings at a time; each takes about one core")] = 1,
-    seconds: Annotated[float, typer.Option(min=1, help="limit of set-up, and of the tests")] = 1800.0,
+    seconds: Annotated[float, typer.Option(min=1, help="limit of set-up, and of the tests")] = GRADING_SECONDS,
     memory_mb: Annotated[int, typer.Option(min=64, help="memory of a grading")] = 4096,
     resume: Annotated[bool, typer.Option("--resume", help="go on: grade what is missing or ended by an error")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
@@ -79,19 +81,9 @@ def grade(
 @contextmanager
 def _shown(total: int) -> Iterator[Any]:
     """A bar in a terminal, else a line for each instance, on standard error."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("grading"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
     counts = {"resolved": 0, "tampered": 0, "errors": 0}
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with counting_bar("grading") as progress:
+        console = progress.console
         bar = progress.add_task("", total=total)
 
         def tell(instance_id: str, result: Any) -> None:

@@ -31,7 +31,7 @@ from agentgym_rtmc.environments.sandbox.base import Sandbox
 from agentgym_rtmc.environments.sandbox.opening import open_sandbox
 from agentgym_rtmc.environments.swebench.grading_store import GradingStore
 from agentgym_rtmc.environments.swebench.image import prepare_image
-from agentgym_rtmc.environments.swebench.limits import ContainerLimits
+from agentgym_rtmc.environments.swebench.limits import GRADING_SECONDS, ContainerLimits
 from agentgym_rtmc.environments.swebench.observation import Limits, clip, estimate_tokens
 from agentgym_rtmc.environments.swebench.outcomes import read_outcomes
 from agentgym_rtmc.environments.swebench.prompt import first_observation, system_prompt
@@ -76,7 +76,7 @@ class SWEBenchEnv(AgentEnv):
         max_tokens: int = 0,
         max_seconds: float = 3600.0,
         command_seconds: float = 180.0,
-        grading_seconds: float = 1800.0,
+        grading_seconds: float = GRADING_SECONDS,
         observation_bytes: int = 16_000,
         observation_tokens: int = 4_000,
         turn_cost: float = 0.0,

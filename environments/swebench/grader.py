@@ -23,7 +23,7 @@ from agentgym_rtmc.environments.swebench.canaries import plan_canaries
 from agentgym_rtmc.environments.swebench.eval_script import split_script
 from agentgym_rtmc.environments.swebench.grading import GradedRun, grade_finished, grade_run
 from agentgym_rtmc.environments.swebench.image import prepare_image
-from agentgym_rtmc.environments.swebench.limits import ContainerLimits
+from agentgym_rtmc.environments.swebench.limits import GRADING_SECONDS, ContainerLimits
 from agentgym_rtmc.environments.swebench.patch import CleanPatch, clean_patch, graded_files
 from agentgym_rtmc.environments.swebench.rows import SWEBenchRow
 from agentgym_rtmc.errors import GradingError, InfrastructureError
@@ -31,9 +31,11 @@ from agentgym_rtmc.errors import GradingError, InfrastructureError
 APPLY_FAILED = ">>>>> Patch Apply Failed"
 _ATTEMPTS = 2
 _CLEAN_SECONDS = 300.0
-_APPLY = """
+_PROGRAMS = """
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c safe.directory='*' "$@"; }
+"""
+_APPLY = """
 cat >/tmp/patch.diff
 git apply --verbose /tmp/patch.diff && exit 0
 git checkout -q -- . ; git clean -fdq
@@ -46,9 +48,7 @@ exit 1
 """
 # In the container as it is delivered: what the graded files will be once the script has put them in place.
 _EXPECTED = """
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export GIT_INDEX_FILE=/tmp/index
-git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c safe.directory='*' "$@"; }
 mkdir /tmp/tree && cat >/tmp/test.diff && git read-tree "$1" || exit 1
 shift
 if [ -s /tmp/test.diff ]; then git apply --cached /tmp/test.diff || exit 1; fi
@@ -78,7 +78,7 @@ class PatchGrade:
 
 
 def grade_patch(
-    row: SWEBenchRow, patch: str, *, limits: ContainerLimits | None = None, seconds: float = 1800.0
+    row: SWEBenchRow, patch: str, *, limits: ContainerLimits | None = None, seconds: float = GRADING_SECONDS
 ) -> PatchGrade:
     """Grade a patch of an instance whose official image is in the engine. `seconds` limit set-up, and the tests.
 
@@ -148,7 +148,7 @@ def _grade_in_container(
 
 def _apply(sandbox: Sandbox, patch: str) -> ExecResult:
     data = patch.encode("utf-8", "surrogateescape")
-    return sandbox.exec(["/bin/bash", "-c", _APPLY], timeout=_CLEAN_SECONDS, stdin=data, merge=True)
+    return sandbox.exec(["/bin/bash", "-c", _PROGRAMS + _APPLY], timeout=_CLEAN_SECONDS, stdin=data, merge=True)
 
 
 def _script(sandbox: Sandbox, text: str, seconds: float) -> ExecResult:
@@ -158,7 +158,7 @@ def _script(sandbox: Sandbox, text: str, seconds: float) -> ExecResult:
 
 def _expected(sandbox: Sandbox, row: SWEBenchRow, files: Sequence[str]) -> list[str]:
     """Digests that the graded files must have before the tests start."""
-    words = ["/bin/bash", "-c", _EXPECTED + _DIGESTS, "bash", row.base_commit, *files]
+    words = ["/bin/bash", "-c", _PROGRAMS + _EXPECTED + _DIGESTS, "bash", row.base_commit, *files]
     told = sandbox.exec(words, timeout=_CLEAN_SECONDS, stdin=row.test_patch.encode("utf-8", "surrogateescape"))
     digests = told.stdout.split()
     if told.code or len(digests) != len(files):
@@ -169,8 +169,7 @@ def _expected(sandbox: Sandbox, row: SWEBenchRow, files: Sequence[str]) -> list[
 
 
 def _digests(sandbox: Sandbox, files: Sequence[str]) -> list[str]:
-    prelude = "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
-    told = sandbox.exec(["/bin/bash", "-c", prelude + _DIGESTS, "bash", *files], timeout=_CLEAN_SECONDS)
+    told = sandbox.exec(["/bin/bash", "-c", _PROGRAMS + _DIGESTS, "bash", *files], timeout=_CLEAN_SECONDS)
     digests = told.stdout.split()
     return digests if len(digests) == len(files) else ["unknown"] * len(files)
 

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from agentgym_rtmc.environments.swebench.canaries import Canaries, read_canaries, without_canaries
@@ -46,6 +46,12 @@ class Grade:
     def reward(self) -> float:
         """1 for resolved and not tampered, else 0."""
         return float(self.resolved and not self.tampered)
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Grade:
+        """The grade that `asdict` and JSON made these values of; further ones are passed over."""
+        known: dict[str, Any] = {one.name: values[one.name] for one in fields(cls)}
+        return cls(**known | {name: tuple(value) for name, value in known.items() if isinstance(value, list)})
 
     @property
     def shares(self) -> tuple[float, float]:

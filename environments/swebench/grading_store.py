@@ -81,6 +81,5 @@ def _read(folder: Path, row: SWEBenchRow, patch: str) -> PatchGrade | None:
         log = (folder / "test_output.txt").read_text(encoding="utf-8")
     except (OSError, ValueError):
         return None
-    notes = tuple(verdict.pop("notes"))
-    lists = {name: tuple(verdict[name]) for name in ("fail_to_pass", "pass_to_pass", "reasons")}
-    return PatchGrade(clean_patch(patch, graded_files(row)), GradedRun(Grade(**(verdict | lists)), log, report), notes)
+    run = GradedRun(Grade.read(verdict), log, report)
+    return PatchGrade(clean_patch(patch, graded_files(row)), run, tuple(verdict["notes"]))

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentgym_rtmc.environments.sandbox.base import MIB, SandboxSpec
 from agentgym_rtmc.environments.swebench import preparation
 
+GRADING_SECONDS = 1800.0
+"""What set-up, and the tests, may take unless something else is said."""
 _MARGIN = 600.0
 """Seconds a container may live beyond what is planned for it."""
 

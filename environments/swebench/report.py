@@ -108,10 +108,7 @@ class EvaluationRun:
         for name in self.predictions:
             verdict = self.instance_folder(name) / "verdict.json"
             if self._report(name) is not None and verdict.exists():
-                values = json.loads(verdict.read_text(encoding="utf-8"))
-                values.pop("reward")
-                counts = {key: tuple(values[key]) for key in ("fail_to_pass", "pass_to_pass", "reasons")}
-                found[name] = Grade(**(values | counts))
+                found[name] = Grade.read(json.loads(verdict.read_text(encoding="utf-8")))
         return found
 
     def todo(self, instance_ids: Iterable[str]) -> list[str]:

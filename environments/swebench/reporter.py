@@ -13,7 +13,7 @@ from typing import Any
 
 from agentgym_rtmc.environments.swebench.evaluation import grade_predictions
 from agentgym_rtmc.environments.swebench.grading_store import GradingStore
-from agentgym_rtmc.environments.swebench.limits import ContainerLimits
+from agentgym_rtmc.environments.swebench.limits import GRADING_SECONDS, ContainerLimits
 from agentgym_rtmc.environments.swebench.predictions import Prediction
 from agentgym_rtmc.environments.swebench.report import EvaluationRun
 from agentgym_rtmc.environments.swebench.tasks import has_hints, row_of
@@ -52,7 +52,7 @@ def write_reports(
             store=store,
             workers=1,
             limits=ContainerLimits.model_validate(dict(options.get("grading_container") or {})),
-            seconds=float(options.get("grading_seconds", 1800.0)),
+            seconds=float(options.get("grading_seconds", GRADING_SECONDS)),
         )
         written.append(run.write_report(rows, hints=any(has_hints(task) for task in tasks)))
     return written
