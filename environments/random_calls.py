@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from agentgym_rtmc.calls.base import Call
-from agentgym_rtmc.calls.tool_call import ToolCallProtocol
+from agentgym_rtmc.calls.base import Call, TextProtocol
 from agentgym_rtmc.calls.tools import Toolbox
 
 _WORDS = re.compile(r"[^\W\d]{2,20}")
 _NUMBERS = re.compile(r"\d{1,6}")
 
 
-def play_randomly(tools: Toolbox, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
+def play_randomly(
+    tools: Toolbox, protocol: TextProtocol, observation: str, rng: np.random.Generator
+) -> Generator[str, str, None]:
     """Call a random tool with random arguments that fit its schema, again and again."""
-    protocol = ToolCallProtocol()
     words, numbers = ["a"], ["1"]
     schemas = list(tools.tools.values())
     seen = observation

@@ -4,5 +4,15 @@ from agentgym_rtmc.calls.base import Call, TextProtocol
 from agentgym_rtmc.calls.shell import ShellProtocol
 from agentgym_rtmc.calls.tool_call import ToolCallProtocol
 from agentgym_rtmc.calls.tools import Tool, Toolbox, ToolResult
+from agentgym_rtmc.calls.word_call import WordCallProtocol
 
-__all__ = ["Call", "ShellProtocol", "TextProtocol", "Tool", "ToolCallProtocol", "ToolResult", "Toolbox"]
+__all__ = [
+    "Call",
+    "ShellProtocol",
+    "TextProtocol",
+    "Tool",
+    "ToolCallProtocol",
+    "ToolResult",
+    "Toolbox",
+    "WordCallProtocol",
+]

@@ -28,6 +28,7 @@ from pydantic import Field
 from agentgym_rtmc.calls.base import Call, TextProtocol
 from agentgym_rtmc.calls.tool_call import ToolCallProtocol
 from agentgym_rtmc.calls.tools import Toolbox, render_results
+from agentgym_rtmc.calls.word_call import WordCallProtocol
 from agentgym_rtmc.environments.base import AgentEnv, Info, Reply
 from agentgym_rtmc.environments.databases import state_digest
 from agentgym_rtmc.environments.service_desk.customer import Customer, Topic
@@ -48,6 +49,9 @@ MOST_BREACHES = 3
 Answer = Annotated[int, Field(ge=-99999, le=99999)] | Word
 _SESSION = ("contact", "lookups")
 _STYLES = ("full", "compact")
+_SHORT_COMPLAINT = 60
+FULL_OPENING = "Policy numbers"
+"""How conversations of the full style begin."""
 
 
 @lru_cache(maxsize=32)
@@ -60,9 +64,9 @@ class ServiceDeskEnv(AgentEnv):
     """Options, beside `render_mode`:
 
     task_set, split, task_options: where `reset` takes tasks from when none is given. style: `full` sentences and JSON,
-    with policy and tools in the prompt, or `compact`, a few words each, for very small models. max_turns: the agent's
-    budget. turn_cost: subtracted from the reward each turn. breach_cost: for each breach of the policy, up to three.
-    output_limit: most characters of an observation that are shown.
+    with policy and tools in the prompt and calls as JSON, or `compact`, a few words each and calls as words
+    (`get_order 45`), for very small models. max_turns: the agent's budget. turn_cost: subtracted from the reward each
+    turn. breach_cost: for each breach of the policy, up to three. output_limit: most characters of an observation.
     """
 
     def __init__(
@@ -93,7 +97,8 @@ class ServiceDeskEnv(AgentEnv):
         self.tools = Toolbox(
             [*self._desk.tools(), self.ask_customer, self.tell_customer, self.refuse_request, self.escalate]
         )
-        self.protocol: TextProtocol = ToolCallProtocol()
+        names = {name: list(tool.parameters["properties"]) for name, tool in self.tools.tools.items()}
+        self.protocol: TextProtocol = ToolCallProtocol() if style == "full" else WordCallProtocol(names)
         self.system_prompt = _system_prompt(style, max_turns, self.tools, self.protocol)
         self._customer: Customer | None = None
         self._judgement: Judgement | None = None
@@ -147,6 +152,10 @@ class ServiceDeskEnv(AgentEnv):
         solved = len(self._right) == len(self._judgement.decisions) and self._records == self._judgement.digest
         weight = SOLVED if self._judgement.changes else SOLVED + PROGRESS
         return {"solved": weight * solved}
+
+    def describe_parse_error(self, complaint: str) -> str:
+        """Return the observation for an action that could not be read; a compact one is short."""
+        return complaint[:_SHORT_COMPLAINT] if self._style == "compact" else super().describe_parse_error(complaint)
 
     def close(self) -> None:
         """Let the last database go."""
@@ -220,7 +229,7 @@ def _numbers(policy: Policy, style: Style) -> str:
     numbers = policy.model_dump()
     if style == "compact":
         return " ".join(f"{name[0].upper()} {value}" for name, value in zip(_SHORT, numbers.values(), strict=True))
-    return "Policy numbers: " + ", ".join(f"{name.upper()} = {value}" for name, value in numbers.items()) + "\n"
+    return f"{FULL_OPENING}: " + ", ".join(f"{name.upper()} = {value}" for name, value in numbers.items()) + "\n"
 
 
 _SHORT = ("return", "human", "late", "credit", "notice", "final")

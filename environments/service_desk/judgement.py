@@ -17,7 +17,7 @@ from agentgym_rtmc.environments.service_desk.desk import Desk
 from agentgym_rtmc.environments.service_desk.policy import PUBLIC_KINDS, URGENT_KINDS
 from agentgym_rtmc.environments.service_desk.scenario import Case
 from agentgym_rtmc.environments.service_desk.shop import RECORDS, prepare_shop
-from agentgym_rtmc.errors import TaskError
+from agentgym_rtmc.errors import TaskError, ToolError
 
 Rows = frozenset[tuple[object, ...]]
 """Rows of all records, each with its table's name before it."""
@@ -35,9 +35,11 @@ class Judgement:
             before = _rows(connection)
             desk.begin(connection, case.policy)
             connection.execute("UPDATE contact SET verified = ?", (case.scenario.customer,))
-            for decision in self.decisions:
-                for call in decision.changes:
+            try:
+                for call in (call for decision in self.decisions for call in decision.changes):
                     tools[call.name](**call.arguments)
+            except ToolError as error:
+                raise TaskError(f"the reference cannot be carried out: {error}") from error
             if desk.breaches:
                 raise TaskError(f"the reference breaks the policy: {', '.join(desk.breaches)}")
             self.digest = state_digest(connection, RECORDS)

@@ -5,23 +5,21 @@ Invariant: all are functions of (task, observations, rng), and act in the enviro
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 
 import numpy as np
 
 from agentgym_rtmc.calls.base import Call
-from agentgym_rtmc.calls.tool_call import ToolCallProtocol
-from agentgym_rtmc.calls.tools import Toolbox
 from agentgym_rtmc.environments.random_calls import play_randomly
-from agentgym_rtmc.environments.service_desk.env import ServiceDeskEnv
+from agentgym_rtmc.environments.service_desk.env import FULL_OPENING, ServiceDeskEnv
+from agentgym_rtmc.environments.service_desk.lines import Style
 from agentgym_rtmc.environments.service_desk.plan import Step, end, reference_calls
 from agentgym_rtmc.environments.service_desk.policy import Decision, Kind, Policy, Request, decide
 from agentgym_rtmc.environments.service_desk.scenario import Case
 from agentgym_rtmc.environments.service_desk.shop import make_shop
 from agentgym_rtmc.tasks import Task
 
-_PROTOCOL = ToolCallProtocol()
 _GENEROUS = Policy(return_days=999, human_above=99999, late_days=-1, notice_days=-99, final_sale="nothing")
 _EXCUSES: dict[Kind, tuple[str, ...]] = {
     "cancel": ("shipped", "too_late", "final_sale", "not_yours"),
@@ -38,8 +36,9 @@ _EXCUSES: dict[Kind, tuple[str, ...]] = {
 
 def reference(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
     """Do what is right, call by call."""
+    write = _writer(observation)
     for step in reference_calls(Case.of(task)):
-        yield _PROTOCOL.render(step.call)
+        yield write(step.call)
 
 
 def demonstrator(
@@ -58,19 +57,20 @@ def demonstrator(
     handed over, or, where there is nothing to decide, answered with the wrong thing. `skip`: of leaving out a step
     before the end; `again`: of making one twice; `give_in`: of doing after all what is insisted on.
     """
-    case = Case.of(task)
+    case, write = Case.of(task), _writer(observation)
     steps = reference_calls(case)
     for number, request in enumerate(case.scenario.requests):
         mine = [step for step in steps if step.request == number]
         if rng.random() < guess:
             ending = end(case, _guess(case, request, rng), number)
             mine = [step for step in mine if step.purpose not in ("change", "end")] + ending
-        yield from _play(case, mine, rng, skip, again, give_in)
+        for call in _play(case, mine, rng, skip, again, give_in):
+            yield write(call)
 
 
 def _play(
     case: Case, steps: list[Step], rng: np.random.Generator, skip: float, again: float, give_in: float
-) -> Generator[str, str, None]:
+) -> Iterator[Call]:
     refused = False
     for step in steps:
         if step.purpose != "end" and rng.random() < skip:
@@ -78,12 +78,12 @@ def _play(
         if step.purpose == "end" and refused and rng.random() < give_in:
             request = case.scenario.requests[step.request]
             if request.kind in _EXCUSES:
-                yield from (_PROTOCOL.render(one.call) for one in end(case, _generous(case, request), step.request)[:3])
+                yield from (one.call for one in end(case, _generous(case, request), step.request)[:3])
                 return
         refused = step.call.name == "refuse_request"
-        yield _PROTOCOL.render(step.call)
+        yield step.call
         if step.purpose != "end" and rng.random() < again:
-            yield _PROTOCOL.render(step.call)
+            yield step.call
 
 
 def _guess(case: Case, request: Request, rng: np.random.Generator) -> Decision:
@@ -121,9 +121,16 @@ def _generous(case: Case, request: Request) -> Decision:
 
 def random_player(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
     """Call any tool with anything."""
-    return play_randomly(_toolbox(), observation, rng)
+    env = _env("full" if observation.startswith(FULL_OPENING) else "compact")
+    return play_randomly(env.tools, env.protocol, observation, rng)
+
+
+def _writer(observation: str) -> Callable[[Call], str]:
+    """Calls are written in the style that the customer is heard in."""
+    return _env("full" if observation.startswith(FULL_OPENING) else "compact").protocol.render
 
 
 @cache
-def _toolbox() -> Toolbox:
-    return ServiceDeskEnv().tools
+def _env(style: Style) -> ServiceDeskEnv:
+    """An environment to ask for its tools and its protocol; nothing is played in it."""
+    return ServiceDeskEnv(style=style)
