@@ -127,10 +127,10 @@ def test_the_forgetful_and_the_terse_do_not_say_the_number(env, make_task, find_
     item = shop.items[order.item]
     opening, _ = env.reset(options={"task": make_task(wish, manner="forgetful")})
     assert f"return the {item.colour} {item.name}" in opening and str(order.id) not in opening.splitlines()[-1]
-    assert env.step('{"name": "ask_customer", "arguments": {"about": "order"}}')[0] == "unknown"
+    assert env.step("ask_customer order")[0] == "unknown"
     opening, _ = env.reset(options={"task": make_task(wish, manner="terse")})
     assert opening.endswith("return my order")
-    assert env.step('{"name": "ask_customer", "arguments": {"about": "order"}}')[0] == f"order {order.id}"
+    assert env.step("ask_customer order")[0] == f"order {order.id}"
 
 
 def test_requests_follow_each_other_and_are_paid_apart(start, find_order, shop):
@@ -167,7 +167,7 @@ def test_a_refused_call_leaves_the_whole_turn_undone(env, make_task, find_order,
     order = find_order(can_return)
     _, before = env.reset(options={"task": make_task({"kind": "return", "order": order.id})})
     seen, reward, *_ = env.step(write("return_order", order=order.id) + write("return_order", order="many"))
-    assert "not understood" in seen and reward == 0
+    assert "argument 'order' should be a valid integer" in seen and reward == 0
     assert env.step(write("get_order", order=999))[4]["records"] == before["records"]
 
 
@@ -343,6 +343,56 @@ def test_unusable_tasks_are_refused(env, make_task, shop):
     ):
         with pytest.raises(TaskError, match=what):
             env.reset(options={"task": make_task(wish, customer=next(iter(shop.customers)))})
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "",
+        "get_order",
+        "get_order x",
+        "get_order 1e3",
+        "get_order -1",
+        "get_order 99999999999999999999999",
+        "get_order [12]",
+        'get_order {"order": 12}',
+        "get_order 12 13",
+        "get_order order=12 order=13",
+        "get_ordr 12",
+        "GET_ORDER 12",
+        "find_customer '; DROP TABLE customers; --",
+        'find_customer "\' OR 1=1 --"',
+        'find_customer "never closed',
+        "find_customer Ada\nfind_customer Ada\nnonsense",
+        "find_customer " + "x" * 3000,
+        "find_customer " + "x" * 30_000,
+        "set_city 12 \u202eOslo",
+        "refuse_request because",
+        "escalate now",
+        "ask_customer reward",
+        "tell_customer",
+        "tell_customer " + "9" * 400,
+        "tell_customer null",
+        "tell_customer [1,2]",
+        "tell_customer true true",
+        "begin\ngrade\nclose",
+        "<think>tell_customer 1",
+        "verify_customer 12 0x10",
+        "list_free_days now",
+        "give_credit 12 0",
+        "give_credit 12 5.5",
+        "move_booking 12 0",
+        "tool_call get_order 12",
+    ],
+)
+def test_hostile_words_are_refused_and_change_nothing(env, make_task, find_order, action):
+    order = find_order(can_return)
+    _, before = env.reset(options={"task": make_task({"kind": "return", "order": order.id})})
+    seen, reward, terminated, truncated, info = env.step(action)
+    assert 0 < len(seen) <= 60 + 20 and (reward, terminated, truncated) == (0, False, False)
+    assert {name: info[name] for name in ("database", "records") if name in info}.items() <= before.items()
+    env.step(f"return_order {order.id}\nrefund_payment {order.id} {order.total}")
+    assert env.step(f"tell_customer {order.total}")[1] == pytest.approx(0.8)
 
 
 def test_long_answers_are_cut_and_it_is_said(make_task, find_order, write):
