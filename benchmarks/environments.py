@@ -1,8 +1,9 @@
-"""What CodeRepair costs: loading, resets, turns with and without remembered results, grading, its share of training.
+"""What environments cost. CodeRepair: loading, resets, turns with and without remembered results, grading, its share of
+training. Those with typed tools, which run in this process: loading, resets, turns, episodes a minute, their share.
 
 CPU is of this process and all its children. "Beyond the command" is a turn's CPU less that of the same command run
 bare on the same files in the same run, so that a busy machine hurts both alike. The share of a training step is that of
-wall time in which `agentgym-rtmc train` waits for environments, over a few updates of the main job's configuration.
+wall time in which `agentgym-rtmc train` waits for environments, over a few updates of the environment's example.
 `python benchmarks/environments.py [--turns 40] [--updates 3] [--json]`; `--updates 0` leaves the training out.
 """
 
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -33,6 +35,7 @@ from agentgym_rtmc.environments.code_repair.repairs import edit_command
 from agentgym_rtmc.environments.code_repair.workspace import start_snapshot
 from agentgym_rtmc.environments.sandbox import memo
 from agentgym_rtmc.environments.sandbox.root_sources import interpreter
+from agentgym_rtmc.registration import Player, find_env, load, load_task_set
 from agentgym_rtmc.tasks import Task
 
 
@@ -118,6 +121,8 @@ def episodes(env: CodeRepairEnv, tasks: list[Task], repeats: int) -> tuple[int, 
     return turns, memo.SHARED.hits / max(1, asked)
 
 
+IN_PROCESS = ("ServiceDesk-v0",)
+EXAMPLES = ("code_repair", "service_desk")
 ADD = "def add(a, b):\n    return a + b\n"
 TESTS = "def test_add():\n    assert add(1, 2) == 3\n    assert add(-4, 4) == 0\n"
 
@@ -129,7 +134,7 @@ def tested(mode: Mode, number: int) -> tuple[Task, bytes]:
     return task, f"{ADD}n = {number}\n".encode()
 
 
-def training_share(updates: int) -> tuple[Clock, str]:
+def training_share(example: str, updates: int) -> tuple[Clock, str]:
     """Wall time of an update, and what of it went where."""
     with tempfile.TemporaryDirectory() as folder:
         short = [
@@ -138,7 +143,7 @@ def training_share(updates: int) -> tuple[Clock, str]:
             f"run.folder={folder}",
             f"loop.updates={updates}",
         ]
-        config = Path(__file__).parents[1] / "examples" / "code_repair.toml"
+        config = Path(__file__).parents[1] / "examples" / f"{example}.toml"
         words = [sys.executable, "-m", "agentgym_rtmc", "train", str(config), *short]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         [metrics] = Path(folder).glob("*/metrics.jsonl")
@@ -150,6 +155,48 @@ def training_share(updates: int) -> tuple[Clock, str]:
     clock.wall = 1e3 * total / len(rows)
     shares = {"environments": waiting, "sampling": sampling, "learner": learning}
     return clock, ", ".join(f"{name} {part / total:.0%}" for name, part in shares.items())
+
+
+def in_process(env_id: str, report: Callable[..., None]) -> None:
+    """An environment without a sandbox, played by its reference on one thread."""
+    with timed(1) as clock:
+        tasks = list(load_task_set(env_id).split("train"))
+    name = env_id.partition("-")[0]
+    report(f"{name}: load the task set", clock, f"{len(tasks)} training tasks")
+    tasks = tasks[:: max(1, len(tasks) // 500)][:500]
+    env: gymnasium.Env[str, str] = gymnasium.make(find_env(env_id).id, disable_env_checker=True)
+    player: Player = load(str(find_env(env_id).reference))
+    for note in ("new task", "same task again"):
+        with timed(len(tasks)) as clock:
+            openings = [env.reset(seed=0, options={"task": task})[0] for task in tasks]
+        report(f"{name}: reset, {note}", clock, f"{1e3 / clock.wall:.0f} resets/s")
+    scripts = [
+        list(scripted(env, player, task, opening)) for task, opening in zip(tasks, openings, strict=True)
+    ]  # what is done is known, so that only the environment is timed
+    turns = sum(map(len, scripts))
+    with timed(len(tasks)) as clock:
+        for task, script in zip(tasks, scripts, strict=True):
+            env.reset(seed=0, options={"task": task})
+            for action in script:
+                env.step(action)
+    per_episode = turns / len(tasks)
+    note = f"{6e4 / clock.wall:.0f} episodes/min of {per_episode:.1f} turns"
+    report(f"{name}: episode", clock, note)
+    env.close()
+
+
+def scripted(env: gymnasium.Env[str, str], player: Player, task: Task, opening: str) -> Iterator[str]:
+    """The actions of a player in an episode."""
+    env.reset(seed=0, options={"task": task})
+    acting = player(task, opening, np.random.default_rng(0))
+    action: str | None = next(acting, None)
+    while action is not None:
+        yield action
+        seen, _, terminated, truncated, _ = env.step(action)
+        try:
+            action = None if terminated or truncated else acting.send(seen)
+        except StopIteration:
+            action = None
 
 
 def main() -> None:
@@ -208,9 +255,11 @@ def main() -> None:
     note = f"{turns} turns, {1e3 * turns / clock.wall:.0f} turns/s on one thread, {share:.0%} known"
     clock.wall, clock.cpu = clock.wall / turns, clock.cpu / turns
     report("demonstrator, groups of 8", clock, note)
-    if options.updates:
-        clock, note = training_share(options.updates)
-        report("training step", clock, note)
+    for env_id in IN_PROCESS:
+        in_process(env_id, report)
+    for example in EXAMPLES if options.updates else ():
+        clock, note = training_share(example, options.updates)
+        report(f"training step, {example}", clock, note)
 
     if options.json:
         print(json.dumps({"cores": os.cpu_count(), "rows": rows}))

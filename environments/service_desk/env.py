@@ -167,6 +167,9 @@ class ServiceDeskEnv(AgentEnv):
         if self._changes == self._desk.changes:
             return
         self._changes = self._desk.changes
+        if self._changes == 0:
+            self._records, self._progress = self._judgement.start, 0.0
+            return
         self._records = state_digest(self._desk.connection, RECORDS)
         self._progress = self._judgement.progress(self._desk.connection) if self._judgement.changes else 0.0
 

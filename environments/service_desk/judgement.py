@@ -24,9 +24,11 @@ Rows = frozenset[tuple[object, ...]]
 
 
 class Judgement:
-    """The reference's outcome for one case: the digest of the records, and which rows are new in them."""
+    """The reference's outcome for one case: the digest of the records (`start`: before it), which rows are new in them,
+    and the right answers."""
 
     def __init__(self, case: Case) -> None:
+        self.start = shop_digest(case.shop)
         self.decisions = case.decisions()
         self.personal = [request.kind not in (*PUBLIC_KINDS, *URGENT_KINDS) for request in case.scenario.requests]
         desk = Desk("compact")
@@ -66,6 +68,13 @@ class Judgement:
 def judge(case: Case) -> Judgement:
     """Return the judgement of a case; the episodes of a group share it."""
     return Judgement(case)
+
+
+@lru_cache(maxsize=256)
+def shop_digest(shop: int) -> str:
+    """Digest of a shop's records before anything was done."""
+    with closing(prepare_shop(shop).fork()) as connection:
+        return state_digest(connection, RECORDS)
 
 
 def _rows(connection: sqlite3.Connection) -> Rows:
