@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -18,13 +19,15 @@ import pytest
 from agentgym_rtmc import find_env, load_task_set
 from agentgym_rtmc.environments.checks import MALFORMED
 from agentgym_rtmc.registration import load
+from agentgym_rtmc.tasks import Task
 
 
 @dataclass(frozen=True)
 class Target:
     """An environment under attack. `tool` and `argument`: a tool of its and what text it takes, for SQL and the like;
     `number`: a tool with a number. `cost`: the most that a hostile turn may cost. `allowed`: whether an action may
-    rightly change or end the episode, so that the reference cannot go on after it."""
+    rightly change or end the episode, so that the reference cannot go on after it. `learns`: `info["database"]` is what
+    was learnt of a database that nothing can change, and not its rows."""
 
     env_id: str
     tool: str
@@ -33,10 +36,12 @@ class Target:
     options: dict[str, Any] = field(default_factory=dict)
     cost: float = 0.0
     allowed: Callable[[str], bool] = lambda action: False
+    learns: bool = False
 
 
 ENVIRONMENTS = [
     Target("agentgym_rtmc/ServiceDesk-v0", "find_customer", "name", ("get_order", "order"), {"max_turns": 60}),
+    Target("agentgym_rtmc/DataQuestions-v0", "query", "sql", ("describe", "table"), {"max_turns": 60}, learns=True),
 ]
 
 SQL = [
@@ -246,6 +251,11 @@ def test_there_are_two_hundred_kinds(target: Target) -> None:
     assert len({action for _, action in hostile_actions(target)}) >= 200
 
 
+@cache
+def validation_tasks(env_id: str) -> tuple[Task, ...]:
+    return load_task_set(env_id).split("validation")
+
+
 @pytest.fixture(scope="module")
 def envs() -> Iterator[dict[str, gymnasium.Env[str, str]]]:
     made = {
@@ -275,7 +285,7 @@ def test_hostile_actions_become_observations(
     envs: dict[str, gymnasium.Env[str, str]], target: Target, action: str
 ) -> None:
     env = envs[target.env_id]
-    tasks = load_task_set(target.env_id).split("validation")
+    tasks = validation_tasks(target.env_id)
     task = tasks[len(action) % 40]
     observation, before = env.reset(seed=0, options={"task": task})
     answer, reward, terminated, truncated, info = env.step(action)
@@ -286,7 +296,7 @@ def test_hostile_actions_become_observations(
     if target.allowed(action):
         return
     assert not terminated and not truncated
-    if "database" in before:
+    if "database" in before and not target.learns:
         assert info.get("database", before["database"]) == before["database"]
     assert finish_with_reference(env, target.env_id, task, observation) == pytest.approx(1.0)
 
@@ -295,7 +305,7 @@ def test_hostile_actions_become_observations(
 def test_every_argument_of_every_tool(envs: dict[str, gymnasium.Env[str, str]], target: Target) -> None:
     """Each value in each argument of each tool, on its own and with the other arguments filled in: none raises."""
     env = envs[target.env_id]
-    tasks = load_task_set(target.env_id).split("validation")
+    tasks = validation_tasks(target.env_id)
     toolbox = getattr(env.unwrapped, "tools", None)
     if toolbox is None:
         pytest.skip("no typed tools")
