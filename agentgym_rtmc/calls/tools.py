@@ -86,6 +86,11 @@ class Tool:
         return typing.cast("dict[str, JsonValue]", schema)
 
     @property
+    def arguments(self) -> tuple[str, ...]:
+        """Names of the arguments, in order."""
+        return tuple(self._names.values())
+
+    @property
     def schema(self) -> dict[str, JsonValue]:
         """The tool in OpenAI's function form, as chat templates take it."""
         function: dict[str, JsonValue] = {

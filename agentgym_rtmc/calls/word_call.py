@@ -17,6 +17,7 @@ from pydantic import JsonValue, ValidationError
 from agentgym_rtmc.calls.base import Call
 from agentgym_rtmc.calls.thinking import after_thinking
 from agentgym_rtmc.calls.tool_call import OPEN, ToolCallProtocol
+from agentgym_rtmc.calls.tools import Toolbox
 from agentgym_rtmc.errors import ProtocolError, nearest
 
 _WORD = re.compile(r"\S+")
@@ -43,6 +44,11 @@ class WordCallProtocol:
     max_chars: int = 8_000
     name: str = "word_call"
     stop: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, toolbox: Toolbox) -> WordCallProtocol:
+        """Return the protocol for some typed tools."""
+        return cls({name: tool.arguments for name, tool in toolbox.tools.items()})
 
     def parse(self, text: str) -> tuple[Call, ...]:
         """Read the calls of one turn, in order. Raises ProtocolError."""

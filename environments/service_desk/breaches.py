@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from typing import Any
 
 from agentgym_rtmc.environments.service_desk.policy import Policy
 from agentgym_rtmc.environments.service_desk.shop import days_until
@@ -50,11 +51,13 @@ def _may_cancel(connection: sqlite3.Connection, policy: Policy, arguments: Argum
 
 def _may_come_back(connection: sqlite3.Connection, policy: Policy, arguments: Arguments) -> bool:
     status, _, category, delivered, *_ = _order(connection, arguments)
-    return status == "delivered" and category != policy.final_sale and -days_until(str(delivered)) <= policy.return_days
+    fits: bool = status == "delivered" and category != policy.final_sale
+    return fits and -days_until(delivered) <= policy.return_days
 
 
 def _may_return(connection: sqlite3.Connection, policy: Policy, arguments: Arguments) -> bool:
-    return _may_come_back(connection, policy, arguments) and _order(connection, arguments)[1] <= policy.human_above
+    total: int = _order(connection, arguments)[1]
+    return _may_come_back(connection, policy, arguments) and total <= policy.human_above
 
 
 def _may_refund(connection: sqlite3.Connection, policy: Policy, arguments: Arguments) -> bool:
@@ -69,8 +72,8 @@ def _may_credit(connection: sqlite3.Connection, policy: Policy, arguments: Argum
     for (number,) in connection.execute("SELECT id FROM orders WHERE customer = ?", (customer,)):
         status, total, _, delivered, promised, method, _ = _order(connection, {"order": number})
         if status in ("cancelled", "returned") and method == "gift":
-            due.append(int(str(total)))
-        if delivered is not None and days_until(str(delivered)) - days_until(str(promised)) > policy.late_days:
+            due.append(total)
+        if delivered is not None and days_until(delivered) - days_until(promised) > policy.late_days:
             due.append(policy.late_credit)
     for (given,) in connection.execute("SELECT amount FROM credits WHERE customer = ?", (customer,)):
         if given in due:
@@ -83,8 +86,8 @@ def _may_change_booking(connection: sqlite3.Connection, policy: Policy, argument
     return days_until(day) >= policy.notice_days
 
 
-def _order(connection: sqlite3.Connection, arguments: Arguments) -> tuple[object, ...]:
-    row: tuple[object, ...] = connection.execute(_ORDER, (arguments["order"],)).fetchone()
+def _order(connection: sqlite3.Connection, arguments: Arguments) -> tuple[Any, ...]:
+    row: tuple[Any, ...] = connection.execute(_ORDER, (arguments["order"],)).fetchone()
     return row
 
 

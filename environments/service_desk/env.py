@@ -97,8 +97,7 @@ class ServiceDeskEnv(AgentEnv):
         self.tools = Toolbox(
             [*self._desk.tools(), self.ask_customer, self.tell_customer, self.refuse_request, self.escalate]
         )
-        names = {name: list(tool.parameters["properties"]) for name, tool in self.tools.tools.items()}
-        self.protocol: TextProtocol = ToolCallProtocol() if style == "full" else WordCallProtocol(names)
+        self.protocol: TextProtocol = ToolCallProtocol() if style == "full" else WordCallProtocol.of(self.tools)
         self.system_prompt = _system_prompt(style, max_turns, self.tools, self.protocol)
         self._customer: Customer | None = None
         self._judgement: Judgement | None = None
