@@ -46,7 +46,7 @@ LEFT JOIN payments ON payments."order" = orders.id WHERE orders.id = ?
 
 
 def _may_cancel(connection: sqlite3.Connection, policy: Policy, arguments: Arguments) -> bool:
-    return _order(connection, arguments)[0] == "placed"
+    return bool(_order(connection, arguments)[0] == "placed")
 
 
 def _may_come_back(connection: sqlite3.Connection, policy: Policy, arguments: Arguments) -> bool:
