@@ -18,25 +18,29 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.resources import files as package_files
 from string import Template
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import StrictFloat, StrictInt, StrictStr
 
 from agentgym_rtmc.calls.base import Call, TextProtocol
 from agentgym_rtmc.calls.tool_call import ToolCallProtocol
 from agentgym_rtmc.calls.tools import Toolbox, render_results
+from agentgym_rtmc.calls.word_call import WordCallProtocol
 from agentgym_rtmc.environments.base import AgentEnv, Info, Reply
 from agentgym_rtmc.environments.data_questions.answers import holds_answer, is_answer
 from agentgym_rtmc.environments.data_questions.domains import Domain, find_domain, prepare_database
-from agentgym_rtmc.environments.data_questions.results import Form, learnt_digest, result_digest, show_result
+from agentgym_rtmc.environments.data_questions.results import learnt_digest, result_digest, show_result
 from agentgym_rtmc.environments.queries import QueryLimits, QueryResult, ReadOnlyQueries
 from agentgym_rtmc.errors import ConfigError, TaskError, ToolError, nearest
 from agentgym_rtmc.registration import load_task_set
 from agentgym_rtmc.tasks import Task, TaskSet
 
 ENV_ID = "agentgym_rtmc/DataQuestions-v0"
-PROMPTS = ("v1", "short")
+Style = Literal["full", "compact"]
 Answer = StrictInt | StrictFloat | StrictStr | list[StrictInt | StrictFloat | StrictStr]
+
+WORD_CALLS = WordCallProtocol({"list_tables": (), "describe": ("table",), "query": ("sql",), "answer": ("value",)})
+"""How agents write calls in the compact style."""
 
 
 @lru_cache(maxsize=32)
@@ -46,11 +50,9 @@ def _load(task_set: str, options: str) -> TaskSet:
 
 
 @cache
-def _prompt(version: str) -> str:
-    if version not in PROMPTS:
-        raise ConfigError(f"there is no system prompt {version!r}; known: {', '.join(PROMPTS)}")
+def _prompt(style: Style) -> str:
     folder = package_files("agentgym_rtmc.environments.data_questions").joinpath("prompts")
-    return folder.joinpath(f"system-{version}.txt").read_text(encoding="utf-8").strip()
+    return folder.joinpath(f"system-{style}-v1.txt").read_text(encoding="utf-8").strip()
 
 
 class DataQuestionsEnv(AgentEnv):
@@ -59,9 +61,8 @@ class DataQuestionsEnv(AgentEnv):
     task_set, split, task_options: where `reset` takes tasks from when none is given. max_turns: the agent's budget.
     row_limit: most rows of a result that are read. output_limit: most characters of a turn's results that are shown.
     steps: most work of a query, in steps of SQLite's virtual machine. turn_cost: subtracted from the reward each turn.
-    found: the share of the reward that is paid for a query that holds the answer. schema: show the tables and their
-    columns in the first observation. form: how results are written, `table` or `short`. prompt: `v1`, with the
-    tools' schemas, or `short` for small models that learn the form by example.
+    found: the share of the reward that is paid for a query that holds the answer. style: `full`, or `compact` for small
+    models that learn the form by example: calls as words, the tables in the first observation, results as bare values.
     """
 
     def __init__(
@@ -76,9 +77,7 @@ class DataQuestionsEnv(AgentEnv):
         steps: int = 200_000,
         turn_cost: float = 0.0,
         found: float = 0.2,
-        schema: bool = False,
-        form: Form = "table",
-        prompt: str = "v1",
+        style: Style = "full",
         render_mode: str | None = None,
     ) -> None:
         options = json.dumps(dict(task_options or {}), sort_keys=True)
@@ -92,18 +91,17 @@ class DataQuestionsEnv(AgentEnv):
                 raise ConfigError(f"{name} must be at least {least}, not {number}")
         if not 0 <= found < 1:
             raise ConfigError(f"found is a share of the reward, from 0 to below 1, not {found}")
-        if form not in get_args(Form):
-            raise ConfigError(f"form {form!r} is unknown{nearest(form, get_args(Form))}")
-        self.protocol: TextProtocol = ToolCallProtocol()
+        if style not in get_args(Style):
+            raise ConfigError(f"style {style!r} is unknown{nearest(style, get_args(Style))}")
+        self._full = style == "full"
+        self.protocol: TextProtocol = ToolCallProtocol() if self._full else WORD_CALLS
         self.tools = Toolbox([self.list_tables, self.describe, self.query, self.answer])
-        self.system_prompt = Template(_prompt(prompt)).substitute(turns=str(max_turns))
-        if prompt == "v1":
+        self.system_prompt = Template(_prompt(style)).substitute(turns=str(max_turns))
+        if self._full:
             self.system_prompt += f"\n\n{self.tools.instructions()}\n\n{self.protocol.instructions()}"
         self._limits = QueryLimits(rows=row_limit, steps=steps)
         self._output_limit = output_limit
         self._share = found
-        self._schema = schema
-        self._form: Form = form
         self._domain: Domain = find_domain("shop")
         self._connection: sqlite3.Connection | None = None
         self._queries: ReadOnlyQueries | None = None
@@ -143,7 +141,7 @@ class DataQuestionsEnv(AgentEnv):
         self._learnt.add(result_digest(result))
         if not self._held and holds_answer(self._expected(), result):
             self._newly_held = True
-        return show_result(result, self._form, self._output_limit)
+        return show_result(result, "table" if self._full else "short", self._output_limit)
 
     def answer(self, value: Answer | None = None) -> str:
         """Give the answer, which ends the task.
@@ -174,7 +172,7 @@ class DataQuestionsEnv(AgentEnv):
         self._newly_held = False
         self._result = self._given = None
         lines = [question]
-        if self._schema:
+        if not self._full:
             lines += (
                 f"{table}({', '.join(name for name, _, _ in columns)})"
                 for table, columns in self._domain.columns.items()

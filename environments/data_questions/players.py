@@ -1,13 +1,13 @@
 """Scripted agents for DataQuestions: one that knows the query, one that often slips, one that acts at random.
 
-Invariant: all are functions of (task, observations, rng); they read answers off results as an agent has to, in either
-form. Actions are in the environment's own protocol.
+Invariant: all are functions of (task, observations, rng); they tell the style by the first observation and read answers
+off results as an agent has to.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import numpy as np
 from pydantic import JsonValue
@@ -15,24 +15,36 @@ from pydantic import JsonValue
 from agentgym_rtmc.calls.base import Call
 from agentgym_rtmc.calls.tool_call import ToolCallProtocol
 from agentgym_rtmc.environments.data_questions.domains import find_domain
+from agentgym_rtmc.environments.data_questions.env import WORD_CALLS
 from agentgym_rtmc.environments.data_questions.slips import slips_of
 from agentgym_rtmc.errors import TaskError
 from agentgym_rtmc.tasks import Task
 
-_PROTOCOL = ToolCallProtocol()
+_TAGS = ToolCallProtocol()
 _ROWS = re.compile(r"\(\d+ rows?\)")
 
 
-def write_action(name: str, **arguments: JsonValue) -> str:
-    """Return a call as the text of an action."""
-    return _PROTOCOL.render(Call(name=name, arguments=arguments))
+Write = Callable[..., str]
+"""Writes an action: `write(tool, argument=value)`."""
+
+
+def writer(observation: str) -> Write:
+    """Return the way to write actions of the style that an episode has by its first observation."""
+    protocol = WORD_CALLS if is_compact(observation) else _TAGS
+    return lambda name, **arguments: protocol.render(Call(name=name, arguments=arguments))
+
+
+def is_compact(observation: str) -> bool:
+    """Whether an episode of the compact style begins like this: with the tables and their columns."""
+    return "(id, " in observation
 
 
 def reference(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
     """Run the query and answer with its result."""
     sql, many = _known(task)
-    seen = yield write_action("query", sql=sql)
-    yield write_action("answer", value=read_answer(seen, many))
+    write = writer(observation)
+    seen = yield write("query", sql=sql)
+    yield write("answer", value=read_answer(seen, many))
 
 
 def demonstrator(
@@ -47,46 +59,47 @@ def demonstrator(
 ) -> Generator[str, str, None]:
     """Look at the tables where they are not shown, query, and answer with the result, right or wrong.
 
-    Where they are shown, for small models, the answer is the last result itself instead of a value read off it.
+    In the compact style the answer is the last result itself instead of a value read off it.
 
     `look` is the probability that a table is described first, `slip` that a query is a wrong one, `again` that a result
     is not trusted and another query written, `after_error` that one follows a query that failed.
     """
     sql, many = _known(task)
     tables = find_domain(str(task.public["domain"])).columns
-    shown = "(id, " in observation
-    if not shown:
-        yield write_action("list_tables")
+    write, compact = writer(observation), is_compact(observation)
+    if not compact:
+        yield write("list_tables")
         for table in tables:
             if re.search(rf"\b{table}\b", sql) and rng.random() < look:
-                yield write_action("describe", table=table)
+                yield write("describe", table=table)
     slips = slips_of(sql)
     while True:
         wrong = slips[int(rng.integers(len(slips)))] if slips and rng.random() < slip else sql
-        seen = yield write_action("query", sql=wrong)
+        seen = yield write("query", sql=wrong)
         if rng.random() >= (after_error if seen.startswith("error:") else again):
             break
-    if shown and not seen.startswith("error:"):
-        yield write_action("answer")
+    if compact and not seen.startswith("error:"):
+        yield write("answer")
     else:
-        yield write_action("answer", value=0 if seen.startswith("error:") else read_answer(seen, many))
+        yield write("answer", value=0 if seen.startswith("error:") else read_answer(seen, many))
 
 
-def at_random(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
+def random_player(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
     """Call any tool with anything that fits it."""
+    write = writer(observation)
     tables = find_domain(str(task.public["domain"])).columns
     while True:
         table = list(tables)[int(rng.integers(len(tables)))]
         column = tables[table][int(rng.integers(len(tables[table])))][0]
         match int(rng.integers(4)):
             case 0:
-                yield write_action("list_tables")
+                yield write("list_tables")
             case 1:
-                yield write_action("describe", table=table)
+                yield write("describe", table=table)
             case 2:
-                yield write_action("query", sql=f"SELECT COUNT({column}) FROM {table}")
+                yield write("query", sql=f"SELECT COUNT({column}) FROM {table}")
             case _:
-                yield write_action("answer", value=int(rng.integers(40)))
+                yield write("answer", value=int(rng.integers(40)))
 
 
 def read_answer(seen: str, many: bool) -> JsonValue:

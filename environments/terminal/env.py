@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.resources import files as package_files
 from string import Template
-from typing import Any
+from typing import Any, Literal, get_args
 
 from agentgym_rtmc.calls.base import Call, TextProtocol
 from agentgym_rtmc.calls.shell import ShellProtocol
@@ -25,13 +25,13 @@ from agentgym_rtmc.environments.sandbox.base import MIB, ExecResult, SandboxSpec
 from agentgym_rtmc.environments.sandbox.snapshot import EMPTY, SnapshotSandbox
 from agentgym_rtmc.environments.terminal.files import changed_files, read_files
 from agentgym_rtmc.environments.terminal.judging import judge
-from agentgym_rtmc.errors import ConfigError, TaskError
+from agentgym_rtmc.errors import ConfigError, TaskError, nearest
 from agentgym_rtmc.registration import load_task_set
 from agentgym_rtmc.tasks import Task, TaskSet
 
 ENV_ID = "agentgym_rtmc/Terminal-v0"
 SUBMIT = "submit"
-PROMPTS = ("v1", "short")
+Style = Literal["full", "compact"]
 _LIMITS = {"memory_bytes": 256 * MIB, "processes": 32, "disk_bytes": 8 * MIB, "disk_files": 500}
 
 
@@ -42,11 +42,9 @@ def _load(task_set: str, options: str) -> TaskSet:
 
 
 @cache
-def _prompt(version: str) -> str:
-    if version not in PROMPTS:
-        raise ConfigError(f"there is no system prompt {version!r}; known: {', '.join(PROMPTS)}")
+def _prompt(style: Style) -> str:
     folder = package_files("agentgym_rtmc.environments.terminal").joinpath("prompts")
-    return folder.joinpath(f"system-{version}.txt").read_text(encoding="utf-8").strip()
+    return folder.joinpath(f"system-{style}-v1.txt").read_text(encoding="utf-8").strip()
 
 
 class TerminalEnv(AgentEnv):
@@ -56,7 +54,7 @@ class TerminalEnv(AgentEnv):
     output_limit: most characters of a command's output that are shown. command_seconds: a command's time limit.
     turn_cost: subtracted from the reward each turn. progress: the share of the reward that is paid as work proceeds.
     look: a command that is run at the start, its output shown in the first observation; "" for none. memo: reuse
-    results of commands that ran on the very same files before. prompt: `v1`, or `short` for small models.
+    results of commands that ran on the very same files before. style: `full`, or `compact` for small models.
     """
 
     def __init__(
@@ -72,7 +70,7 @@ class TerminalEnv(AgentEnv):
         progress: float = 0.2,
         look: str = "",
         memo: bool = True,
-        prompt: str = "v1",
+        style: Style = "full",
         render_mode: str | None = None,
     ) -> None:
         options = json.dumps(dict(task_options or {}), sort_keys=True)
@@ -83,8 +81,10 @@ class TerminalEnv(AgentEnv):
             raise ConfigError(f"command_seconds must lie between 0 and 600, not {command_seconds}")
         if not 0 <= progress < 1:
             raise ConfigError(f"progress is a share of the reward, from 0 to below 1, not {progress}")
+        if style not in get_args(Style):
+            raise ConfigError(f"style {style!r} is unknown{nearest(style, get_args(Style))}")
         values = {"seconds": f"{command_seconds:g}", "turns": str(max_turns)}
-        self.system_prompt = Template(_prompt(prompt)).substitute(values)
+        self.system_prompt = Template(_prompt(style)).substitute(values)
         self.protocol: TextProtocol = ShellProtocol()
         self._output_limit = output_limit
         self._look = look

@@ -77,7 +77,7 @@ def demonstrator(
     yield write_action(SUBMIT)
 
 
-def at_random(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
+def random_player(task: Task, observation: str, rng: np.random.Generator) -> Generator[str, str, None]:
     """Run commands that have nothing to do with the job; one in fourteen is to submit."""
     while True:
         yield write_action(_ANYTHING[int(rng.integers(len(_ANYTHING)))])

@@ -149,7 +149,7 @@ def test_equal_knowledge_is_one_state_of_the_signature(env, make_task, call):
 
 
 def test_compact_texts_are_short(make_task, call):
-    env = DataQuestionsEnv(prompt="short", schema=True, form="short", output_limit=60)
+    env = DataQuestionsEnv(style="compact", output_limit=60)
     observation, _ = env.reset(options={"task": make_task()})
     assert observation.split("\n") == [
         "How many orders are there?",
@@ -158,8 +158,9 @@ def test_compact_texts_are_short(make_task, call):
         "orders(id, customer_id, product_id, quantity, discount, status, day)",
     ]
     assert len(env.system_prompt) < 30
-    assert env.step(call("query", sql="SELECT COUNT(*), NULL FROM orders"))[0] == f"{ORDERS}|NULL"
+    assert env.step('query "SELECT COUNT(*), NULL FROM orders"')[0] == f"{ORDERS}|NULL"
     assert "more rows left out" in env.step(call("query", sql="SELECT name, id FROM customers"))[0]
+    assert env.step("answer")[2]
     env.close()
 
 
@@ -171,8 +172,7 @@ def test_compact_texts_are_short(make_task, call):
         {"row_limit": 0},
         {"output_limit": 3},
         {"steps": 0},
-        {"form": "tables"},
-        {"prompt": "v0"},
+        {"style": "short"},
     ],
 )
 def test_impossible_options_are_refused(options):
@@ -221,7 +221,7 @@ from agentgym_rtmc.environments.data_questions.env import DataQuestionsEnv
 from agentgym_rtmc.environments.data_questions.players import demonstrator
 from agentgym_rtmc.environments.data_questions.tasks import load_questions
 env, total = DataQuestionsEnv(), hashlib.sha256()
-for seed, task in enumerate(load_questions(databases=1)):
+for seed, task in enumerate(load_questions(limit=40, databases=1)):
     observation, info = env.reset(seed=seed, options={"task": task})
     acting = demonstrator(task, observation, np.random.default_rng(seed))
     total.update(json.dumps([observation, info], sort_keys=True).encode())

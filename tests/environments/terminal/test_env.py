@@ -28,7 +28,7 @@ def test_the_first_observation_is_the_job(env, make_task):
     assert observation == "count the .md files, then rename a.md to a.txt"
     assert info == {"task": "job", "files": {}}
     assert "5 s" in env.system_prompt and "12 turns" in env.system_prompt
-    assert len(TerminalEnv(prompt="short").system_prompt) < 80
+    assert len(TerminalEnv(style="compact").system_prompt) < 80
 
 
 def test_progress_is_paid_as_it_comes_and_taken_back(start):
@@ -98,7 +98,7 @@ def test_a_look_at_the_start_changes_nothing(sandboxed, make_task):
 
 @pytest.mark.parametrize(
     "options",
-    [{"output_limit": 3}, {"command_seconds": 0}, {"progress": 1.0}, {"max_turns": 0}, {"prompt": "v0"}],
+    [{"output_limit": 3}, {"command_seconds": 0}, {"progress": 1.0}, {"max_turns": 0}, {"style": "short"}],
 )
 def test_impossible_options_are_refused(options):
     with pytest.raises(ConfigError):
@@ -143,7 +143,7 @@ from agentgym_rtmc.environments.terminal.env import TerminalEnv
 from agentgym_rtmc.environments.terminal.players import demonstrator
 from agentgym_rtmc.environments.terminal.tasks import load_jobs
 env, total = TerminalEnv(), hashlib.sha256()
-for task in load_jobs(limit=6):
+for task in load_jobs(limit=3):
     observation, info = env.reset(seed=1, options={"task": task})
     acting = demonstrator(task, observation, np.random.default_rng(1), look=0.0)
     seen = (observation, info)
