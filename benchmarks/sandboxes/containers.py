@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from sandboxes.measuring import PREPARE, Row, Steps, many
+from sandboxes.measuring import AFTER, DEADLINE, HANG, PREPARE, Row, Steps, many
 
 from agentgym_rtmc.environments.sandbox.base import SandboxSpec
 from agentgym_rtmc.environments.sandbox.docker import images, options
@@ -36,11 +36,11 @@ class Bare:
         self.api.start(made)
         return made
 
-    def exec(self, container: str, argv: list[str], user: str = options.AGENT) -> None:
+    def exec(self, container: str, argv: list[str], user: str = options.AGENT, codes: tuple[int, ...] = (0,)) -> None:
         """Run a command and learn its exit code."""
         made = self.api.exec_create(container, argv, user=user, workdir="/tmp")["Id"]
         self.api.exec_start(made, demux=True)
-        assert self.api.exec_inspect(made)["ExitCode"] == 0
+        assert self.api.exec_inspect(made)["ExitCode"] in codes
 
     def close(self, container: str) -> None:
         """Remove a container."""
@@ -62,6 +62,9 @@ def life(engine: Engine, image: str, how: How, rounds: int) -> list[Row]:
     for _ in range(rounds):
         steps.ours("exec python", lambda: parent.exec(["python", "-c", "pass"]))
         steps.bare("exec python", lambda: bare.exec(bare_parent, ["python", "-c", "pass"]))
+    for _ in range(rounds):
+        steps.ours(DEADLINE, lambda: parent.exec(["sh", "-c", HANG], timeout=AFTER))
+        steps.bare(DEADLINE, lambda: bare.exec(bare_parent, ["timeout", str(AFTER), "sleep", "9"], codes=(0, 124)))
     for _ in range(rounds):
         one_life(steps, bare, spec, how)
         one_fork(steps, bare, parent, bare_parent)

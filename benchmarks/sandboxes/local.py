@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from sandboxes.measuring import PREPARE, Row, Steps, many
+from sandboxes.measuring import AFTER, DEADLINE, HANG, PREPARE, Row, Steps, many
 
 from agentgym_rtmc.environments.sandbox import tree
 from agentgym_rtmc.environments.sandbox.base import SandboxSpec
@@ -114,6 +115,10 @@ def life(isolation: str, rounds: int, scratch: Path) -> list[Row]:
     def copy(source: Path, target: Path) -> None:
         subprocess.run(["cp", "-a", source, target], check=True)
 
+    def overdue(folder: Path) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(["sleep", "9"], cwd=folder, capture_output=True, timeout=AFTER, check=False)
+
     steps = Steps()
     spec = SandboxSpec(isolation=isolation)
     plain, copied, empty = (scratch / f"{isolation}-{name}" for name in ("plain", "copied", "empty"))
@@ -138,6 +143,8 @@ def life(isolation: str, rounds: int, scratch: Path) -> list[Row]:
             steps.bare("close", lambda: shutil.rmtree(empty))
             steps.ours("exec true", lambda: prepared.exec(["true"]))
             steps.bare("exec true", lambda: run(plain, ["true"]))
+            steps.ours(DEADLINE, lambda: prepared.exec(["sh", "-c", HANG], timeout=AFTER))
+            steps.bare(DEADLINE, lambda: overdue(plain))
             prepared.write("f1", b"%d" % number)  # so that there is something to freeze
             child = steps.ours("fork and first exec", fork)
             steps.bare("fork and first exec", lambda: (copy(plain, copied), run(copied, ["cat", "f100"])))

@@ -17,6 +17,10 @@ T = TypeVar("T")
 Row = dict[str, object]
 PREPARE = "for i in $(seq 100); do echo $i > f$i; done"
 """A workspace with 100 files, from which forks start."""
+AFTER = 0.2
+DEADLINE = f"deadline of {AFTER} s"
+HANG = "for i in 1 2 3 4; do setsid sleep 9 & done; sleep 9"
+"""What has to be ended at a deadline: several sessions of processes. Bare calls end one process."""
 
 
 def percentile(values: Sequence[float], part: float = 0.99) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -33,9 +32,7 @@ def test_one_large_file(make: MakeSandbox) -> None:
 
 def test_100_000_small_files(make: MakeSandbox) -> None:
     sandbox = make(disk_files=500)
-    begun = time.monotonic()
     result = sandbox.exec(["python", "-c", "for i in range(100_000): open(str(i), 'w').close()"], timeout=20)
-    assert time.monotonic() - begun < 15
     assert result.out_of_disk
     assert "500 files" in result.note
 
