@@ -25,10 +25,16 @@ def edit_figures(episodes: Iterable[Episode]) -> dict[str, float]:
         return {}
     idle = sum(turn.info.get("idle") is True for turns in edits for turn in turns)
     return {
-        "first_edit_hit": sum(bool(turns) and all_passed(turns[0]) for turns in edits) / len(valid),
+        "first_edit_hit": sum(map(first_edit_hit, valid)) / len(valid),
         "edits_per_episode": count / len(valid),
         "idle_edit_share": idle / count,
     }
+
+
+def first_edit_hit(episode: Episode) -> bool:
+    """Whether all tests passed in the turn of an episode's first edit; not so without an edit."""
+    first = next((turn for turn in episode.turns if turn.info.get("edit") is True), None)
+    return first is not None and all_passed(first)
 
 
 def all_passed(turn: Turn) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from agentgym_rtmc.calls.base import Call
 from agentgym_rtmc.calls.shell import ShellProtocol
-from agentgym_rtmc.environments.code_repair.mutations import OPERATORS, Edit
+from agentgym_rtmc.environments.code_repair.mutations import OPERATORS
 from agentgym_rtmc.environments.code_repair.repairs import (
     difference,
     edit_command,
@@ -79,22 +79,22 @@ def demonstrator(
     rng: np.random.Generator,
     *,
     hint: float = 0.2,
-    repeat: float = 0.25,
+    repeat: float = 0.1,
     give_up: float = 0.15,
     unique: bool = False,
 ) -> Generator[str, str, None]:
     """Look, unless the first observation shows the tests' outcome, then guess edits until they pass or patience ends.
 
-    `hint` is the probability that a guess is the right edit, `repeat` that an earlier guess is tried again, `give_up`
-    that the agent submits without a pass; each is drawn anew every turn. `unique` writes edits with so much of their
-    surroundings that they occur once, instead of counting occurrences.
+    `hint` is the probability that a guess is the right edit, `repeat` that an earlier guess is tried again (others are
+    new, as long as there are new ones), `give_up` that the agent submits without a pass; each is drawn anew every turn.
+    `unique` writes edits with so much of their surroundings that they occur once, instead of counting occurrences.
     """
     source, answer = str(task.public["source"]), repair_command(task, unique, SCORE)
     repairs = find_repairs(source)
     kinds = task.public.get("operators")
     if isinstance(kinds, list):  # what kinds of bugs the task set has is no secret
         repairs = tuple(edit for edit in repairs if edit.operator in kinds)
-    chances = _chances(repairs)
+    guesses = {edit_command(sed_script(source, edit, unique), test=SCORE): edit.operator for edit in repairs}
     seen = observation
     if not _OUTCOME.search(observation):
         if rng.random() < 0.7:
@@ -106,18 +106,17 @@ def demonstrator(
     while "PASS" not in seen and rng.random() >= give_up:
         if tried and rng.random() < repeat:
             command = tried[int(rng.integers(len(tried)))]
-        elif rng.random() < hint or not repairs:
+        elif rng.random() < hint or not guesses:
             command = answer
         else:
-            edit = repairs[int(rng.choice(len(repairs), p=chances))]
-            command = edit_command(sed_script(source, edit, unique), test=SCORE)
+            command = str(rng.choice(list(guesses), p=_chances(list(guesses.values()))))
+        guesses.pop(command, None)
         tried.append(command)
         seen = yield write_action(command)
     yield write_action(SUBMIT)
 
 
-def _chances(repairs: tuple[Edit, ...]) -> np.ndarray:
-    """Shape: (repairs,), summing to 1: every kind of bug by its weight, its places evenly."""
-    kinds = [edit.operator for edit in repairs]
+def _chances(kinds: list[str]) -> np.ndarray:
+    """Shape: (guesses,), summing to 1: every kind of bug by its weight, its places evenly."""
     weights = np.array([_WEIGHTS[kind] / kinds.count(kind) for kind in kinds])
-    return weights / weights.sum() if len(weights) else weights
+    return weights / weights.sum()

@@ -98,6 +98,15 @@ def test_the_demonstrator_does_not_look_at_what_it_was_shown():
     assert "sed" in next(acting)
 
 
+def test_the_demonstrator_repeats_guesses_only_where_it_means_to():
+    for seed in range(8):
+        acting = players.demonstrator(
+            FEW.split("train")[0], "1/6 FAIL", np.random.default_rng(seed), hint=0.0, repeat=0.0, give_up=0.0
+        )
+        actions = [next(acting), *(acting.send("1/6 FAIL") for _ in range(7))]
+        assert len(set(actions)) == len(actions)
+
+
 def test_hint_and_habits_can_be_tuned():
     task = FEW.split("train")[1]
     acting = players.demonstrator(task, "", np.random.default_rng(1), hint=1.0, repeat=0.0, give_up=0.0)
