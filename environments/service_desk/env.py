@@ -5,11 +5,11 @@ Invariants:
   shop's records, a dash, and of what was verified, asked, looked up and
   answered in this conversation. `info["records"]` is the first
   half alone.
-- Reward: `progress` (0.2) follows the share of the reference's new rows that are in the database, turn by turn, and is
-  taken back where they vanish; `told` (0.3) is paid in the turn in which a request gets its right answer; `solved`
-  (0.5) at the end, when every answer was right and the records equal the reference's. Where the reference changes
-  nothing, `solved` weighs 0.7. Each breach of the policy costs `breach_cost`, three at most. A solution without
-  a breach is paid 1, doing nothing 0.
+- Reward: `progress` (0.2) follows, turn by turn, the share of the needed facts that are in the database: the customer
+  verified, the order or item looked up, each row that the reference changes; it is taken back where they vanish. `told`
+  (0.3) is paid in the turn in which a request gets its right answer, `solved` (0.5) at the end, when every answer was
+  right and the records equal the reference's. Where nothing has to be known, `solved` weighs 0.7. Each breach of the
+  policy costs `breach_cost`, three at most. A solution without a breach is paid 1, doing nothing 0, a right guess 0.8.
 - The episode ends when the customer goes: every request answered, a human has taken over, or patience is at an end.
 """
 
@@ -149,7 +149,7 @@ class ServiceDeskEnv(AgentEnv):
         """Pay for the whole: every answer right, and the records as the reference leaves them."""
         assert self._judgement is not None
         solved = len(self._right) == len(self._judgement.decisions) and self._records == self._judgement.digest
-        weight = SOLVED if self._judgement.changes else SOLVED + PROGRESS
+        weight = SOLVED if self._judgement.steps else SOLVED + PROGRESS
         return {"solved": weight * solved}
 
     def describe_parse_error(self, complaint: str) -> str:
@@ -161,16 +161,13 @@ class ServiceDeskEnv(AgentEnv):
         self._desk.connection.close()
 
     def _look(self) -> None:
-        """Take in what became of the records."""
+        """Take in what became of the database."""
         assert self._judgement is not None
-        if self._changes == self._desk.changes:
-            return
-        self._changes = self._desk.changes
-        if self._changes == 0:
-            self._records, self._progress = self._judgement.start, 0.0
-            return
-        self._records = state_digest(self._desk.connection, RECORDS)
-        self._progress = self._judgement.progress(self._desk.connection) if self._judgement.changes else 0.0
+        desk = self._desk
+        if self._changes != desk.changes:
+            self._changes = desk.changes
+            self._records = state_digest(desk.connection, RECORDS) if desk.changes else self._judgement.start
+        self._progress = self._judgement.progress(desk.connection, changed=desk.changes > 0)
 
     def _digests(self) -> Info:
         return {
@@ -211,7 +208,8 @@ class ServiceDeskEnv(AgentEnv):
         customer, judgement = self._caller(), self._judgement
         assert judgement is not None
         number = customer.current
-        if name == "tell_customer" and judgement.personal[number] and self._desk.verified is None:
+        discloses = name == "tell_customer" or said["reason"] not in ("identity", "injury", "legal")
+        if discloses and judgement.personal[number] and self._desk.verified is None:
             self._desk.breaches.append("disclosure")
         if name == "escalate":
             customer.gone = True

@@ -36,11 +36,13 @@ def test_a_return_pays_turn_by_turn(start, find_order):
     order = find_order(can_return)
     call = start({"kind": "return", "order": order.id})
     seen, reward, *_, info = call("get_order", order=order.id)
-    assert f"total {order.total} paid by card status delivered" in seen and reward == 0
+    assert f"total {order.total} paid by card status delivered" in seen
+    assert reward == pytest.approx(0.05) and call("get_order", order=order.id)[1] == 0
     before = info["records"]
     seen, reward, *_, info = call("return_order", order=order.id)
-    assert seen == "done" and info["reward"] == {"progress": pytest.approx(0.2 * 2 / 3)} and info["records"] != before
-    assert call("refund_payment", order=order.id, amount=order.total)[4]["reward"]["progress"] == pytest.approx(0.2 / 3)
+    assert seen == "done" and info["reward"] == {"progress": pytest.approx(0.1)} and info["records"] != before
+    info = call("refund_payment", order=order.id, amount=order.total)[4]
+    assert info["reward"] == {"progress": pytest.approx(0.05)}
     seen, reward, terminated, truncated, info = call("tell_customer", answer=str(order.total))
     assert (seen, terminated, truncated) == ("bye", True, False)
     assert info["reward"] == {"told": 0.3, "solved": 0.5}
@@ -53,7 +55,7 @@ def test_refunding_too_little_is_no_solution(start, find_order):
     rewards.append(call("refund_payment", order=order.id, amount=order.total - 1)[1])
     info = call("tell_customer", answer=order.total)[4]
     assert info["reward"] == {"told": 0.3, "solved": 0.0}
-    assert rewards == [pytest.approx(0.2 * 2 / 3), -0.2]
+    assert rewards == [pytest.approx(0.1), -0.2]
 
 
 def test_doing_what_the_policy_forbids_costs(start, find_order):
@@ -99,15 +101,31 @@ def test_an_impostor_is_refused(start, find_order, shop):
     order = find_order(can_return)
     account = shop.customers[order.customer]
     call = start({"kind": "status", "order": order.id}, identity="numbers", pin=account.pin + 1)
-    assert call("verify_customer", customer=account.id, pin=account.pin + 1)[0] == "wrong pin"
-    assert call("refuse_request", reason="identity")[1] == pytest.approx(1.0)
+    assert call("verify_customer", customer=account.id, pin=account.pin + 1)[:2] == ("wrong pin", 0.2)
+    assert call("refuse_request", reason="identity")[1] == pytest.approx(0.8)
+
+
+def test_a_right_guess_is_no_solution(start, find_order):
+    order = find_order(lambda order, item: order.status == "shipped")
+    assert start({"kind": "cancel", "order": order.id})("refuse_request", reason="shipped")[1] == pytest.approx(0.8)
+    guess = start({"kind": "cancel", "order": order.id}, identity="name")("refuse_request", reason="shipped")
+    assert guess[1] == pytest.approx(0.6) and guess[4]["breaches"] == ["disclosure"]
+
+
+def test_whose_order_it_is_may_be_learnt_in_two_ways(start, find_order, shop):
+    order = find_order(can_return)
+    stranger = next(customer for customer in shop.customers if customer != order.customer)
+    for name, arguments in (("get_order", {"order": order.id}), ("list_orders", {"customer": stranger})):
+        call = start({"kind": "cancel", "order": order.id}, customer=stranger)
+        assert call(name, **arguments)[1] == pytest.approx(0.2)
+        assert call("refuse_request", reason="not_yours")[1] == pytest.approx(0.8)
 
 
 def test_the_pushy_insist_once(start, find_order):
     order = find_order(lambda order, item: order.status == "shipped")
     call = start({"kind": "cancel", "order": order.id}, manner="pushy")
     assert call("refuse_request", reason="shipped")[:3] == ("I insist", 0.0, False)
-    assert call("refuse_request", reason="shipped")[:3] == ("bye", pytest.approx(1.0), True)
+    assert call("refuse_request", reason="shipped")[:3] == ("bye", pytest.approx(0.8), True)
     call = start({"kind": "cancel", "order": order.id}, manner="pushy")
     call("refuse_request", reason="shipped")
     assert call("refuse_request", reason="too_late")[1] == 0
@@ -139,7 +157,7 @@ def test_requests_follow_each_other_and_are_paid_apart(start, find_order, shop):
     call = start({"kind": "price", "item": item.id}, {"kind": "cancel", "order": order.id}, customer=order.customer)
     seen, reward, terminated, *_ = call("tell_customer", answer=item.price)
     assert (seen, reward, terminated) == (f"next: cancel order {order.id}", 0.15, False)
-    assert call("refuse_request", reason="shipped")[1] == pytest.approx(0.85)
+    assert call("refuse_request", reason="shipped")[1] == pytest.approx(0.65)
 
 
 def test_urgent_cases_go_to_a_human_at_once(start, find_order):
@@ -154,13 +172,14 @@ def test_several_calls_in_a_turn_are_carried_out_in_order(env, make_task, find_o
     order = find_order(can_return)
     env.reset(options={"task": make_task({"kind": "return", "order": order.id})})
     calls = [
+        write("get_order", order=order.id),
         write("return_order", order=order.id),
         write("refund_payment", order=order.id, amount=order.total),
         write("tell_customer", answer=order.total),
         write("tell_customer", answer=order.total),
     ]
     seen, reward, terminated, *_ = env.step("\n".join(calls))
-    assert reward == pytest.approx(1.0) and terminated and "[4 tell_customer]\nerror: the customer is gone" in seen
+    assert reward == pytest.approx(1.0) and terminated and "[5 tell_customer]\nerror: the customer is gone" in seen
 
 
 def test_a_refused_call_leaves_the_whole_turn_undone(env, make_task, find_order, write):
@@ -178,8 +197,8 @@ def test_out_of_turns_is_graded_as_it_stands(make_task, find_order, write):
     assert env.step(write("return_order", order=order.id))[3] is False
     _, reward, terminated, truncated, info = env.step(write("refund_payment", order=order.id, amount=order.total))
     assert (terminated, truncated, info["truncation"]) == (False, True, "turns")
-    assert info["reward"] == {"progress": pytest.approx(0.2 / 3), "turns": -0.01, "solved": 0.0}
-    assert reward == pytest.approx(0.2 / 3 - 0.01)
+    assert info["reward"] == {"progress": pytest.approx(0.05), "turns": -0.01, "solved": 0.0}
+    assert reward == pytest.approx(0.04)
 
 
 def test_progress_is_taken_back_where_it_vanishes(start, find_order, shop):
@@ -187,10 +206,11 @@ def test_progress_is_taken_back_where_it_vanishes(start, find_order, shop):
     days = [day for day, free in shop.free.items() if free and day > 2 and day != booking.ahead]
     call = start({"kind": "move", "booking": booking.id, "day": days[0]}, customer=booking.customer)
     gained = call("move_booking", booking=booking.id, day=days[0])[1]
-    assert gained == pytest.approx(0.2)
+    assert gained == pytest.approx(0.15)
     lost = call("move_booking", booking=booking.id, day=days[1])[1]
     assert -0.2 <= lost < 0
     assert call("move_booking", booking=booking.id, day=days[0])[1] == pytest.approx(-lost)
+    assert call("get_booking", booking=booking.id)[1] == pytest.approx(0.05)
     assert call("tell_customer", answer=days[0])[1] == pytest.approx(0.8)
 
 
