@@ -121,8 +121,8 @@ def episodes(env: CodeRepairEnv, tasks: list[Task], repeats: int) -> tuple[int, 
     return turns, memo.SHARED.hits / max(1, asked)
 
 
-IN_PROCESS = ("ServiceDesk-v0",)
-EXAMPLES = ("code_repair", "service_desk")
+IN_PROCESS = ("ServiceDesk-v0", "DataQuestions-v0")
+EXAMPLES = ("code_repair", "service_desk", "data_questions")
 ADD = "def add(a, b):\n    return a + b\n"
 TESTS = "def test_add():\n    assert add(1, 2) == 3\n    assert add(-4, 4) == 0\n"
 

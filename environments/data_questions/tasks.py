@@ -36,10 +36,12 @@ def load_questions(
     families: Sequence[str] = (),
     domains: Sequence[str] = (),
     databases: int | None = None,
+    heldout_databases: int | None = None,
 ) -> TaskSet:
     """Load the set. `limit` is the most tasks of a split (spread evenly); `levels`, `families` and `domains` choose
-    (default: all); `databases` is the number of databases of each domain in `train`."""
-    for name, number in (("limit", limit), ("databases", databases)):
+    (default: all); `databases` is the number of databases of each domain in `train`, `heldout_databases` in all other
+    splits (default: `SPLITS`)."""
+    for name, number in (("limit", limit), ("databases", databases), ("heldout_databases", heldout_databases)):
         if number is not None and not 1 <= number <= 100_000:
             raise ConfigError(f"{name} must lie between 1 and 100000, not {number}")
     for level in levels:
@@ -54,7 +56,7 @@ def load_questions(
     worlds = [name for name in load_domains() if not domains or name in domains]
     splits = {}
     for split in SPLITS:
-        count = databases if split == "train" and databases is not None else SPLITS[split]
+        count = (databases if split == "train" else heldout_databases) or SPLITS[split]
         made = list(_questions(split, chosen, worlds, count))
         splits[split] = made if limit is None else _even(made, limit)
     return TaskSet("generated", splits)

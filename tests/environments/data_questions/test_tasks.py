@@ -80,6 +80,8 @@ def test_options_choose():
     assert {task.public["domain"] for task in chosen} == {"shop", "hotel"} and max(chosen.splits.values()) == 20
     assert {task.public["level"] for task in chosen} == {1, 3}
     assert {task.public["family"] for task in load_questions(families=["last_day"])} == {"last_day"}
+    more = load_questions(heldout_databases=6)
+    assert len(more.split("test")) > 900 and more.split("train") == load_questions().split("train")
     less, more = load_questions(databases=2), load_questions(databases=3)
     assert less.split("test") == more.split("test") and set(map(str, less)) < set(map(str, more))
 
