@@ -1,7 +1,8 @@
 """Shops: customers, items, stock, orders, payments and bookings, drawn by a number and written into a SQLite database.
 
-Invariants: a shop is a function of its number alone. Ids are two digits and unlike within a kind. Every order has one
-line; a delivered one has a day of delivery, and any paid one a payment. Money is in whole units, days are dates.
+Invariants: a shop is a function of its number alone. Ids and PINs are two digits, short to write; ids are unlike within
+a kind. Every order has one line; a delivered one has a day of delivery, and any paid one a payment. Money is in whole
+units, days are dates.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def make_shop(number: int) -> Shop:
     ids = rng.sample(range(10, 100), _CUSTOMERS)
     cities: dict[str, list[str]] = {name: rng.sample(CITIES, len(CITIES)) for name in NAMES}
     customers = {
-        i: Customer(i, name, cities[name].pop(), rng.randrange(100, 1000)) for i, name in zip(ids, names, strict=True)
+        i: Customer(i, name, cities[name].pop(), rng.randrange(10, 100)) for i, name in zip(ids, names, strict=True)
     }
     items: dict[int, Item] = {}
     numbers = iter(rng.sample(range(10, 100), len(GOODS) * 3))

@@ -223,7 +223,7 @@ def _draw_scenario(
         pin = shop.customers[customer].pin
         scenario = Scenario(
             customer=customer,
-            pin=(pin + rng.randrange(1, 900) - 100) % 900 + 100 if impostor else pin,
+            pin=(pin + rng.randrange(1, 90) - 10) % 90 + 10 if impostor else pin,
             identity=identity,
             manner=rng.choice(_MANNERS[level]),
             requests=tuple(requests),
