@@ -119,4 +119,5 @@ def demonstrator(
 def _chances(kinds: list[str]) -> np.ndarray:
     """Shape: (guesses,), summing to 1: every kind of bug by its weight, its places evenly."""
     weights = np.array([_WEIGHTS[kind] / kinds.count(kind) for kind in kinds])
-    return weights / weights.sum()
+    weights /= weights.sum()
+    return weights

@@ -24,7 +24,7 @@ def orthogonalized(matrix: Tensor) -> Tensor:
     >>> round(float(torch.linalg.matrix_norm(orthogonalized(torch.eye(4) * 7), 2)), 1) in (0.7, 0.8, 0.9, 1.0, 1.1)
     True
     """
-    x = matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
+    x: Tensor = matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
     x = x / (x.norm() + 1e-7)
     for _ in range(_STEPS):
         square = x @ x.mT
