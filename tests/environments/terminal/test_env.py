@@ -10,7 +10,9 @@ import pytest
 
 from agentgym_rtmc.environments.checks import check_agent_env
 from agentgym_rtmc.environments.terminal.env import TerminalEnv, clip
+from agentgym_rtmc.episodes import Opening, Turn
 from agentgym_rtmc.errors import ConfigError, TaskError
+from agentgym_rtmc.signatures import make_signature
 from agentgym_rtmc.tasks import Task
 
 ENV_ID = "agentgym_rtmc/Terminal-v0"
@@ -175,3 +177,25 @@ def test_info_is_json_whatever_the_files_are_called(start):
     info = start("touch \"$(printf 'a\\377b')\" 'c\nd' é")[4]
     assert json.loads(json.dumps(info).encode()) == info
     assert set(info["files"]) == {"a\\xffb", "c\nd", "é"}
+
+
+def test_equal_files_are_one_state_of_the_signature(env, make_task, sh):
+    """The same changes in either order, by other commands, meet in the signature that the environment names."""
+    signature = make_signature("workspace")
+    keys = []
+    for commands in (
+        ("chmod 600 keep.txt", "mv a.md a.txt"),
+        ("mv a.md a.txt", "chmod u=rw,go= keep.txt"),
+        ("ls", "mv a.md a.txt"),
+    ):
+        observation, info = env.reset(seed=0, options={"task": make_task()})
+        state = signature.start(Opening(task=make_task().disclosed(), observation=observation, info=info))
+        for command in commands:
+            action = sh(command)
+            observation, reward, _, _, info = env.step(action)
+            turn = Turn(
+                text=action, calls=env.protocol.parse(action), observation=observation, reward=reward, info=info
+            )
+            state = signature.advance(state, turn)
+        keys.append(signature.state_key(state))
+    assert keys[0] == keys[1] != keys[2]
