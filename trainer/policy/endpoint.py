@@ -20,7 +20,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Self
 
 import httpx2
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from agentgym_rtmc.episodes import FinishReason
@@ -68,12 +68,12 @@ class Usage:
 
 
 class _PromptDetails(BaseModel):
-    cached_tokens: int | None = None
+    cached_tokens: int | None = Field(None, ge=0)
 
 
 class _Counts(BaseModel):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int = Field(0, ge=0)
+    completion_tokens: int = Field(0, ge=0)
     prompt_tokens_details: _PromptDetails | None = None
 
 
@@ -89,6 +89,16 @@ class _Choice(BaseModel):
 class _Reply(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
     usage: _Counts | None = None
+
+    @field_validator("usage", mode="wrap")
+    @classmethod
+    def _unread_is_uncounted(cls, value: Any, read: ValidatorFunctionWrapHandler) -> _Counts | None:
+        # An answer is paid for, whatever its counts look like: asking again would cost twice.
+        try:
+            counts: _Counts | None = read(value)
+        except ValidationError:
+            return None
+        return counts
 
 
 class EndpointPolicy:

@@ -117,6 +117,18 @@ def test_what_is_asked_and_what_comes_back(serve: Callable[..., Served]) -> None
     }
 
 
+@pytest.mark.parametrize(
+    "usage", [{"prompt_tokens": None, "completion_tokens": None}, {"prompt_tokens": "many"}, [], {"prompt_tokens": -7}]
+)
+def test_a_reply_counts_though_its_usage_cannot_be_read(serve: Callable[..., Served], usage: Any) -> None:
+    """It is paid for: to ask again for what was answered would cost twice."""
+    body = {"choices": [{"message": {"content": "paid"}, "finish_reason": "stop"}], "usage": usage}
+    served = serve(faults=[{"status": 200, "body": body}])
+    with closing(EndpointPolicy(served.config(), "m")) as policy:
+        assert ask(policy) == [("paid", "stop")]
+        assert (policy.usage.requests, policy.usage.uncounted, policy.usage.prompt_tokens) == (1, 1, 0)
+
+
 def test_seeds_are_of_the_episode_and_the_turn(serve: Callable[..., Served]) -> None:
     served = serve()
     with closing(EndpointPolicy(served.config(max_tokens_field="max_completion_tokens"), "m")) as policy:
