@@ -63,6 +63,9 @@ class LoopConfig(Settings):
 
     updates: int = Field(50, ge=0, description="policy updates")
     groups: int = Field(16, ge=1, description="tasks an update")
+    tasks: int = Field(
+        0, ge=0, description="tasks trained on, drawn from the split; 0: all. On known ones environments answer faster"
+    )
     checkpoint_every: int = Field(10, ge=1, description="updates between checkpoints; the last is always kept")
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept")
 

@@ -27,7 +27,7 @@ from agentgym_rtmc.trainer.evaluate import evaluate_with_progress, passed
 from agentgym_rtmc.trainer.learner.checkpoint import Checkpoint, load_latest, save_checkpoint
 from agentgym_rtmc.trainer.learner.learner import Learner
 from agentgym_rtmc.trainer.metrics import MetricsWriter, read_metrics
-from agentgym_rtmc.trainer.order import tasks_of_update
+from agentgym_rtmc.trainer.order import tasks_of_update, training_pool
 from agentgym_rtmc.trainer.policy.factory import make_policy
 from agentgym_rtmc.trainer.policy.tokens import TokenPolicy
 from agentgym_rtmc.trainer.preparation import Preparation
@@ -78,6 +78,7 @@ def train(config: TrainConfig, prepared: Preparation, folder: RunFolder, progres
             )
         )
         episode_file = stack.enter_context(EpisodeWriter(folder.episodes)) if config.run.save_episodes else None
+        pool = training_pool(prepared.train_tasks, config.loop.tasks, config.run.seed)
         shown: dict[str, float | int | str] = {}
         ended = 0
 
@@ -114,7 +115,7 @@ def train(config: TrainConfig, prepared: Preparation, folder: RunFolder, progres
             ended = position.episodes
             progress.phase(f"training with {config.credit.estimator}", config.loop.updates, position.update)
             plans = plan_groups(
-                tasks_of_update(prepared.train_tasks, config.loop.groups, position.update, config.run.seed),
+                tasks_of_update(pool, config.loop.groups, position.update, config.run.seed),
                 config.rollout.group_size,
                 first_number=position.episodes,
                 seed=config.run.seed + update * config.loop.groups,

@@ -32,6 +32,14 @@ def tasks_of_update(tasks: Sequence[Task], per_update: int, update: int, seed: i
     return chosen
 
 
+def training_pool(tasks: Sequence[Task], count: int, seed: int) -> list[Task]:
+    """Return the tasks that a run trains on: `count` of them, drawn by its seed and in their order; 0: all."""
+    if not 0 < count < len(tasks):
+        return list(tasks)
+    chosen = np.random.default_rng([seed, 2]).permutation(len(tasks))[:count]
+    return [tasks[int(index)] for index in np.sort(chosen)]
+
+
 def shuffled(tasks: Sequence[Task], count: int, seed: int) -> list[Task]:
     """Return `count` tasks of a fixed shuffle (all, if there are fewer): what is evaluated."""
     order = np.random.default_rng([seed, 1]).permutation(len(tasks))
