@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agentgym_rtmc.durable import replace_text
 from agentgym_rtmc.errors import TaskError
@@ -24,6 +24,14 @@ class Prediction(BaseModel):
     instance_id: str = Field(min_length=1)
     model_name_or_path: str = Field("None", min_length=1)
     model_patch: str | None = None
+
+    @field_validator("*")
+    @classmethod
+    def _is_text(cls, value: str | None) -> str | None:
+        # JSON can spell halves of characters, which no file and no container takes.
+        if value is not None and any("\ud800" <= sign <= "\udfff" for sign in value):
+            raise ValueError("holds a lone surrogate, which is no text; write the patch as UTF-8")
+        return value
 
     @property
     def empty(self) -> bool:

@@ -28,6 +28,8 @@ from agentgym_rtmc.environments.swebench.rows import SWEBenchRow
 from agentgym_rtmc.errors import ConfigError, TaskError
 
 LOGS = Path("logs/run_evaluation")
+_LONGEST = 240
+"""Bytes of a model's name and a run's id together: one file has both in its name, and an ending."""
 
 
 class EvaluationRun:
@@ -38,12 +40,16 @@ class EvaluationRun:
     """
 
     def __init__(self, folder: str | Path, run_id: str, model: str, *, dataset: str = "", split: str = "test") -> None:
+        together = len(f"{model.replace('/', '__')}.{run_id}".encode())
         for what, name in (("run id", run_id), ("model name", model.replace("/", "__"))):
-            if not name or name.startswith(".") or "/" in name or not name.isprintable():
-                raise ConfigError(f"the {what} {name!r} cannot be part of a file's name")
+            if not name or name.startswith(".") or "/" in name or not name.isprintable() or together > _LONGEST:
+                raise ConfigError(f"the {what} {name[:80]!r} cannot be part of a file's name")
         self.folder, self.run_id, self.model = Path(folder), run_id, model
         self.logs = self.folder / LOGS / run_id / model.replace("/", "__")
-        self.logs.mkdir(parents=True, exist_ok=True)
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be the folder of a run ({error}); choose another one") from error
         self._predictions_file = self.folder / "preds.json"
         self._lock = threading.Lock()
         self._predictions = read_predictions(self._predictions_file) if self._predictions_file.exists() else {}

@@ -159,9 +159,13 @@ def test_threads_lose_no_prediction(tmp_path: Path) -> None:
 
 
 def test_folders_and_names_that_do_not_fit(tmp_path: Path, recorded) -> None:
-    for run_id, model in (("a/b", "m"), ("", "m"), (".x", "m"), ("x", ""), ("x", "..")):
+    for run_id, model in (("a/b", "m"), ("", "m"), (".x", "m"), ("x", ""), ("x", ".."), ("x", "m" * 300)):
         with pytest.raises(ConfigError, match="cannot be part of a file's name"):
             EvaluationRun(tmp_path, run_id, model)
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", Path("/proc/none")):
+        with pytest.raises(ConfigError, match="cannot be the folder of a run"):
+            EvaluationRun(folder, "x", "m")
     run, row, _ = small_run(tmp_path, recorded)
     with pytest.raises(TaskError, match="has no predictions to report on"):
         run.write_report([row])
@@ -202,6 +206,7 @@ def test_predictions_of_other_tools(tmp_path: Path) -> None:
         ("p.json", '[{"model_patch": ""}]', "p.json: prediction 1: instance_id: Field required"),
         ("p.jsonl", '{"instance_id": "a"}\n{"instance_id": "a"}\n', "p.jsonl: prediction 2: a has one already"),
         ("p.jsonl", '{"instance_id": "a", "model_patch": 3}\n', "p.jsonl: prediction 1: model_patch"),
+        ("p.json", '[{"instance_id": "a", "model_patch": "\\ud800"}]', "p.json: prediction 1: model_patch: "),
         ("p.txt", "", "are read from .json and .jsonl files"),
     ],
 )
