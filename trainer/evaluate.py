@@ -142,7 +142,7 @@ def evaluate_with_progress(
 
     def count(episode: Episode) -> None:
         board.count(episode)
-        progress.update(board.done, passed=board.pass_rate)
+        progress.update(board.done, passed=f"{board.pass_rate:.0%}")
         if on_episode is not None:
             on_episode(episode)
 
