@@ -20,6 +20,7 @@ class TinyConfig(Settings):
     intermediate_size: int = Field(384, ge=16, description="width of the gated feed-forward layer")
     context: int = Field(768, ge=32, description="most tokens a conversation may hold")
     vocabulary: int = Field(640, ge=272, description="tokens, the 256 bytes and the 5 control tokens included")
+    digits: int = Field(1, ge=1, description="most digits of a number in one token; 2 or 3 where ids are to be copied")
     phrases: int = Field(24, ge=0, description="tokens kept for what agents write again and again")
     tied: bool = Field(False, description="share the embedding with the output layer")
     initial_std: float = Field(0.05, gt=0, description="standard deviation of the initial weights")

@@ -33,10 +33,11 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{- '<|agent|>' -}}{%- endif -%}"
 )
 
-# A digit, a word, an operator or a mark is a piece of its own with the space before it, and a line break takes the next
-# line's indentation along: so a fragment of code has the same tokens in a listing, in an edit and in a complaint.
+# A digit (or up to `digits` of them), a word, an operator or a mark is a piece of its own with the space before it, and
+# a line break takes the next line's indentation along: so a fragment of code has the same tokens in a listing, in an
+# edit and in a complaint.
 _OPERATORS = r"\*\*=?|//=?|<<|>>|->|&&|\|\||:=|[<>=!+\-*/%&|^]="
-_PIECES = rf" ?\d| ?[^\W\d]+| ?(?:{_OPERATORS})| ?[^\s\w]|\n+ *|\s+?(?=\S|$)|\s"
+_PIECES = rf" ?\d{{1,DIGITS}}| ?[^\W\d]+| ?(?:{_OPERATORS})| ?[^\s\w]|\n+ *|\s+?(?=\S|$)|\s"
 
 _LONGEST_PHRASE = 64
 _TAKEN = -1
@@ -46,19 +47,19 @@ def train_tokenizer(texts: Sequence[str], config: TinyConfig) -> PreTrainedToken
     """Train a byte-level BPE tokenizer and give it phrases. Deterministic in its input."""
     # A text that occurs n times counts √n times: else what all episodes repeat would take up the vocabulary.
     damped = [text for text, times in Counter(texts).items() for _ in range(math.isqrt(times))]
-    rough = _train_bpe(damped, config.vocabulary - config.phrases)
+    rough = _train_bpe(damped, config.vocabulary - config.phrases, config.digits)
     phrases = find_phrases(texts, _wrapped(rough), config.phrases)
     # What the phrases leave over goes to more merges; the ones before stay the same.
-    base = _train_bpe(damped, config.vocabulary - len(phrases))
+    base = _train_bpe(damped, config.vocabulary - len(phrases), config.digits)
     base.add_tokens([AddedToken(phrase, normalized=False) for phrase in phrases])
     return _wrapped(base)
 
 
-def _train_bpe(texts: Iterable[str], size: int) -> Tokenizer:
+def _train_bpe(texts: Iterable[str], size: int, digits: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
+            pre_tokenizers.Split(Regex(_PIECES.replace("DIGITS", str(digits))), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

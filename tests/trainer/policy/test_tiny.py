@@ -45,6 +45,18 @@ def test_fragments_of_code_have_the_same_tokens_everywhere(tokenizer: Tokenizer)
     assert tokens("f 12/34") == ["f", " 1", "2", "/", "3", "4"]
 
 
+def test_a_number_can_be_one_token() -> None:
+    texts = [f"order {number}\nitem {number + 7}" for number in range(10, 90)] * 4
+    whole = train_tokenizer(texts, TinyConfig(vocabulary=640, phrases=0, digits=2))
+
+    def tokens(text: str) -> list[str]:
+        return [whole.decode([i]) for i in whole.encode(text, add_special_tokens=False)]
+
+    assert tokens(" 56 1234")[:2] == [" 56", " 12"]
+    assert all(len(whole.encode(f" {number}", add_special_tokens=False)) == 1 for number in range(17, 90))
+    assert whole.decode(whole.encode("a12345b 6\n78", add_special_tokens=False)) == "a12345b 6\n78"
+
+
 def test_a_turn_costs_three_tokens(tokenizer: Tokenizer) -> None:
     messages = [
         {"role": "system", "content": "s"},
