@@ -335,5 +335,6 @@ class Desk:
             return nothing
         if not self._compact:
             return records if len(records) <= _MOST_ROWS else [*records[:_MOST_ROWS], f"{len(records)} in all"]
-        lines = [" ".join(str(value) for value in record.values()) for record in records]
+        # The first column is named, so that its number reads as it is written in a call: `get_order 45`.
+        lines = [" ".join(map(str, (next(iter(record)), *record.values()))) for record in records]
         return "\n".join(lines[:_MOST_ROWS] + [f"{len(lines)} in all"] * (len(lines) > _MOST_ROWS))

@@ -41,10 +41,10 @@ BYE = ("Thank you, goodbye.", "bye")
 UNKNOWN = ("I don't know that.", "unknown")
 HUNG_UP = ("I have no time for this. [the customer hung up]", "hung up")
 ANSWERS: dict[str, tuple[str, str]] = {
-    "name": ("My name is {value}.", "{value}"),
-    "pin": ("My PIN is {value}.", "{value}"),
-    "account": ("My customer number is {value}.", "{value}"),
-    "city": ("I live in {value}.", "{value}"),
+    "name": ("My name is {value}.", "I am {value}"),
+    "pin": ("My PIN is {value}.", "pin {value}"),
+    "account": ("My customer number is {value}.", "customer {value}"),
+    "city": ("I live in {value}.", "in {value}"),
     "order": ("It is order {value}.", "order {value}"),
     "booking": ("It is booking {value}.", "booking {value}"),
     "goods": ("It is about the {value}.", "{value}"),
