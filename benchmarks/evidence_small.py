@@ -55,7 +55,7 @@ Cell = dict[str, Any]
 
 
 @estimator("successes", needs_company=False)
-def successes(tree: RolloutTree, *, success: float = 0.5) -> NDArray[np.float64]:
+def successes(tree: RolloutTree, *, success: float) -> NDArray[np.float64]:
     """1 for every step of an episode with at least the return `success`, else 0. Shape: (steps,)."""
     return np.repeat((tree.episode_returns >= success).astype(np.float64), tree.lengths)
 
@@ -128,6 +128,8 @@ def _policy(method: str, config: TrainConfig, prepared: Preparation, path: Path,
     model = None
     if method in TRAINED:
         parameters = config.credit.parameters if method == config.credit.estimator else {}
+        if method == "successes":
+            parameters = {"success": config.evaluation.success_reward}
         credit = config.credit.model_copy(update={"estimator": method, "parameters": parameters})
         config = config.model_copy(update={"credit": credit})
         path.mkdir(parents=True, exist_ok=True)

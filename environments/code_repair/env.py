@@ -4,8 +4,8 @@ Invariants:
 - Commands really run, each in namespaces of its own over the workspace (one that ran on the very same files before is
   answered from memory); nothing but files passes between turns.
 - The reward is 1 when all hidden cases are right at the end (submitted or out of turns), else 0, less `turn_cost` a
-  turn and `idle_cost` for an edit that changed nothing or led to a state that was there before. It is judged by
-  `grading.py` from the text of `m.py`; nothing else of the workspace counts.
+  turn, and `idle_cost` for an edit that changed nothing or led to a state that was there before and for each turn that
+  was left when the agent gave up. It is judged by `grading.py` from the text of `m.py`; nothing else counts.
 - `info["files"]` has the digest of each file that differs from the start (None: deleted), `info["tests"]` what the
   visible tests printed when they ran in this turn: advisory, an agent can print what it likes; `info["edit"]` is true
   where the command was meant to change files, `info["idle"]` where it then changed nothing or led back.
@@ -61,8 +61,8 @@ class CodeRepairEnv(AgentEnv):
     task_set, split, task_options: where `reset` takes tasks from when none is given. max_turns: the agent's budget.
     output_limit: most characters of a command's output that are shown. command_seconds: a command's time limit.
     turn_cost: subtracted from the reward each turn. notes: tell when an edit changed nothing or led to a state that was
-    there before. idle_cost: subtracted for each such edit. look: a command that is run at the start, its output shown
-    in the first observation; "" for none.
+    there before. idle_cost: subtracted for each such edit and, in an episode that ends unsolved, for each turn left.
+    look: a command that is run at the start, its output shown in the first observation; "" for none.
     memo: reuse results of commands that ran on the very same files before.
     """
 
@@ -152,7 +152,11 @@ class CodeRepairEnv(AgentEnv):
             program = self._sandbox.read(PROGRAM)
         except WorkspacePathError:  # deleted, or a link or folder in its place: the agent's doing
             program = None
-        return {"solved": float(judge(self._task, program).solved)}
+        solved = judge(self._task, program).solved
+        left = self.max_turns - self._turns
+        # Else the cheapest way to make no idle edit would be to give up.
+        unused = {"unused": -self._idle_cost * left} if self._idle_cost and left and not solved else {}
+        return {"solved": float(solved), **unused}
 
     def close(self) -> None:
         """Free the sandbox."""

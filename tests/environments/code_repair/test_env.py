@@ -81,6 +81,10 @@ def test_edits_that_lead_nowhere_can_cost(sandboxed, make_task, sh):
     ]  # fmt: skip
     assert played[1][4]["reward"] == {"idle": -0.1}
     assert env.step(sh("submit"))[1] == 1.0
+    env.reset(options={"task": make_task()})
+    env.step(sh("ls"))
+    _, reward, *_, info = env.step(sh("submit"))  # giving up is no way around the cost: six turns were left
+    assert reward == pytest.approx(-0.6) and info["reward"] == {"solved": 0.0, "unused": pytest.approx(-0.6)}
     with pytest.raises(ConfigError, match="idle_cost"):
         CodeRepairEnv(idle_cost=-1.0)
 
