@@ -35,7 +35,7 @@ SECONDS = 5.0
 """Wall-clock seconds for all calls of a program; its CPU seconds are limited to 2."""
 LINES = 200_000
 """Executed lines after which a call of a program is endless; ten times what the visible tests allow."""
-MEMO = VerdictMemo(20_000)
+MEMO = VerdictMemo(100_000)
 """Shared by all environments of the process."""
 
 

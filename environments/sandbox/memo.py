@@ -38,7 +38,7 @@ class Remembered:
 class Memo:
     """A bounded, thread-safe mapping from commands on snapshots to what they did."""
 
-    def __init__(self, max_entries: int = 20_000, max_bytes: int = 256 << 20) -> None:
+    def __init__(self, max_entries: int = 100_000, max_bytes: int = 256 << 20) -> None:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._bytes = 0
