@@ -12,7 +12,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 KIND := develop
 
-.PHONY: help train test test-full lint bench evidence-small setup setup-train lock clean
+.PHONY: help train test test-full lint bench evidence-small evidence-tool-use setup setup-train lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -33,7 +33,10 @@ lint: setup ## ruff and mypy
 	@$(BIN)/python .ci/typecheck.py
 
 bench: setup ## measure speed: ratios inside one run, printed as tables
-	@for file in $(filter-out benchmarks/evidence_small.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in $(filter-out benchmarks/evidence_small.py benchmarks/evidence_tool_use.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+evidence-tool-use: setup-train ## what learning makes of tool use: two environments, three seeds, four estimators (continues where it stopped)
+	@$(BIN)/python benchmarks/evidence_tool_use.py $(ARGS)
 
 evidence-small: setup-train ## the learning result: three seeds, four methods, three test splits (hours; continues where it stopped)
 	@$(BIN)/python benchmarks/evidence_small.py --images docs/images $(ARGS)
