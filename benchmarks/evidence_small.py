@@ -34,7 +34,7 @@ from agentgym_rtmc.trainer.policy.scripted import ScriptedPolicy
 from agentgym_rtmc.trainer.preparation import Preparation, load_tasks, prepare
 from agentgym_rtmc.trainer.progress import Progress
 from agentgym_rtmc.trainer.run_folder import RunFolder
-from agentgym_rtmc.trainer.statistics import Interval, paired_difference
+from agentgym_rtmc.trainer.statistics import Interval
 from agentgym_rtmc.trainer.threads import set_threads
 
 HERE = Path(__file__).resolve().parent
@@ -200,15 +200,23 @@ def _entry(cells: Sequence[Cell]) -> str:
     return f"{np.mean(each):.3f} · {first:.3f} ({', '.join(f'{value:.2f}' for value in each)})"
 
 
-def difference(cells: Sequence[Cell], old: str, new: str, split: str) -> Interval:
-    """Mean difference of pass@1 over programs, all seeds together; programs are what the bootstrap resamples."""
-    before, after = ({}, {})  # type: tuple[dict[str, list[int]], dict[str, list[int]]]
-    for method, by_program in ((old, before), (new, after)):
-        for cell in cells:
-            if (cell["method"], cell["split"]) == (method, split):
-                for row in cell["tasks"]:
-                    by_program.setdefault(row["program"], []).extend(row["passed"])
-    return paired_difference([before[name] for name in before], [after[name] for name in before])
+def difference(cells: Sequence[Cell], old: str, new: str, split: str, draws: int = 10_000) -> Interval:
+    """Difference of pass@1, every episode of all seeds weighing the same; the bootstrap resamples whole programs."""
+    counts: dict[str, list[int]] = {}  # by program: passed and played, old and new
+    for cell in cells:
+        if cell["split"] == split and cell["method"] in (old, new):
+            place = 0 if cell["method"] == old else 2
+            for row in cell["tasks"]:
+                count = counts.setdefault(row["program"], [0, 0, 0, 0])
+                count[place] += sum(row["passed"])
+                count[place + 1] += len(row["passed"])
+    table = np.asarray(list(counts.values()), np.float64)
+    drawn = np.random.default_rng(0).multinomial(len(table), np.full(len(table), 1 / len(table)), size=draws)
+    changes = [
+        totals[..., 2] / totals[..., 3] - totals[..., 0] / totals[..., 1] for totals in (table.sum(0), drawn @ table)
+    ]
+    low, high = np.quantile(changes[1], [0.025, 0.975])
+    return Interval(float(changes[0]), float(low), float(high))
 
 
 # -- the pictures ---------------------------------------------------------------------------------------------------
