@@ -22,7 +22,6 @@ from agentgym_rtmc.environments.sandbox.docker.stream import STDOUT, Stream
 from agentgym_rtmc.errors import SandboxError, SandboxUnavailableError
 
 _START_PATIENCE = 120.0
-_REMOVE_PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +103,9 @@ class Container:
 
     def remove(self) -> None:
         """Kill and remove it, and wait until it is gone. Raises SandboxError when the engine does not do it."""
-        give_up = time.monotonic() + _REMOVE_PATIENCE
         try:
-            while not self._try_to_remove(give_up):
-                time.sleep(0.02)
+            self.engine.remove_container(self.id)
         finally:
             if self._lifeline is not None:
                 self._lifeline.close()
                 self._lifeline = None
-
-    def _try_to_remove(self, give_up: float) -> bool:
-        try:
-            with self.engine.failures("remove a container"):
-                self.engine.steady.remove_container(self.id, force=True, v=True)
-        except ContainerGoneError:
-            return True
-        except SandboxError as error:
-            # Its first process ended, so the engine is at it already.
-            if "in progress" in str(error) and time.monotonic() < give_up:
-                return False
-            raise
-        return True

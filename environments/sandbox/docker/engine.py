@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -31,6 +32,8 @@ STEADY = 60.0
 """Seconds that it may take to start or remove a container."""
 SLOW = 300.0
 """Seconds that it may take to commit, copy, or fetch the next piece of something."""
+REMOVE_PATIENCE = 60.0
+"""Seconds that a removal which is under way may take."""
 _FAILURES = (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 
 _lock = threading.Lock()
@@ -110,6 +113,22 @@ class Engine:
             raise ImageMissingError(
                 f"the image {image} is not in the engine at {self.address}; fetch it: agentgym-rtmc prefetch {image}"
             ) from error
+
+    def remove_container(self, container_id: str) -> None:
+        """Kill and remove a container, and wait until it is gone. Raises SandboxError where it stays."""
+        give_up = time.monotonic() + REMOVE_PATIENCE
+        while True:
+            try:
+                with self.failures("remove a container"):
+                    self.steady.remove_container(container_id, force=True, v=True)
+                return
+            except ContainerGoneError:
+                return
+            except SandboxError as error:
+                # Its first process ended, or another process removes it: the engine is at it already.
+                if "in progress" not in str(error) or time.monotonic() >= give_up:
+                    raise
+            time.sleep(0.02)
 
     def limit_processes(self, container_id: str, limit: int) -> None:
         """Change how many processes and threads a running container may have; the client does not know of it."""

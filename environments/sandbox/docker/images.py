@@ -134,8 +134,7 @@ def content(image: Image, workdir: str) -> Iterator[io.BufferedReader | None]:
         finally:
             pieces.close()  # the engine does not remove what it still sends
     finally:
-        with engine.failures("remove a container"):
-            engine.steady.remove_container(made, force=True, v=True)
+        engine.remove_container(made)
 
 
 def _told(engine: Engine, pieces: Iterable[bytes], doing: str) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from agentgym_rtmc.environments.sandbox.docker import labels
-from agentgym_rtmc.environments.sandbox.docker.engine import ContainerGoneError, Engine
+from agentgym_rtmc.environments.sandbox.docker.engine import Engine
 from agentgym_rtmc.environments.sandbox.leftovers import Leftover
 from agentgym_rtmc.errors import ImageMissingError, SandboxError
 
@@ -39,11 +39,7 @@ def engine_leftovers(engine: Engine) -> list[Leftover]:
 
 
 def _removing(engine: Engine, container_id: str) -> Callable[[], None]:
-    def remove() -> None:
-        with contextlib.suppress(ContainerGoneError), engine.failures("remove a container"):
-            engine.steady.remove_container(container_id, force=True, v=True)
-
-    return remove
+    return lambda: engine.remove_container(container_id)
 
 
 def _discarding(engine: Engine, image_id: str) -> Callable[[], None]:

@@ -25,7 +25,7 @@ _HOPELESS = re.compile(
     r"|no matching manifest|repository name",
     re.IGNORECASE,
 )
-_PASSING = re.compile(r"too\s?many\s?requests|429|timeout|timed out|temporar|connection|unavailable|EOF", re.IGNORECASE)
+_PASSING = re.compile(r"too\s?many\s?requests|timeout|timed out|temporar|connection|unavailable|\bEOF\b", re.IGNORECASE)
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 
 Outcome = Literal["present", "fetched", "failed"]
@@ -113,7 +113,9 @@ def _fetch(
         attempts = Retrying(
             stop=stop_after_attempt(retries + 1),
             wait=wait_random_exponential(multiplier=pause, max=LONGEST_PAUSE),
-            retry=retry_if_exception(lambda error: isinstance(error, SandboxError) and not _hopeless(str(error))),
+            retry=retry_if_exception(
+                lambda error: isinstance(error, SandboxError) and not _hopeless(str(error), source)
+            ),
             sleep=lambda seconds: _sleep(seconds, stopping),
             before_sleep=lambda state: progress.again(image, state.attempt_number, _reason(state)),
             reraise=True,
@@ -175,7 +177,13 @@ def _note(line: dict[str, Any], layers: dict[str, tuple[int, int]]) -> bool:
     return True
 
 
-def _hopeless(told: str) -> bool:
+def _hopeless(told: str, image: str) -> bool:
+    """Whether trying again is in vain, by what was told apart from the image's name, which may say anything.
+
+    >>> _hopeless("timeout/eof:1: manifest unknown", "timeout/eof:1"), _hopeless("a:1: connection reset", "a:1")
+    (True, False)
+    """
+    told = told.replace(image, "")
     return bool(_HOPELESS.search(told)) and not _PASSING.search(told)
 
 
