@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agentgym_rtmc.errors import RegistrationError, nearest
+from agentgym_rtmc.errors import ConfigError, RegistrationError, nearest
 from agentgym_rtmc.extras import missing_extra
 from agentgym_rtmc.tasks import Task, TaskSet
 
@@ -85,6 +85,19 @@ def register_env(
     return entry
 
 
+def make_env(entry: EnvRegistration, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Make an environment without Gymnasium's wrappers of checks. Raises ConfigError for options it does not take."""
+    check_options(entry, options)
+    return gymnasium.make(entry.id, disable_env_checker=True, **options)
+
+
+def check_options(entry: EnvRegistration, options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for options that an environment does not take, or lacks."""
+    given: dict[str, Any] = {**gymnasium.spec(entry.id).kwargs, **options}
+    if problem := wrong_option(load(entry.entry_point), given):
+        raise ConfigError(f"{entry.id} {problem} (env.options, or --option key=value)")
+
+
 def registered_envs() -> dict[str, EnvRegistration]:
     """All registrations by id."""
     return dict(_REGISTRY)
@@ -132,6 +145,26 @@ def load(reference: str) -> Any:
         ) from error
 
 
+def wrong_option(function: Callable[..., object], options: Mapping[str, Any]) -> str:
+    """Say what keeps `function` from being called with these options, "" for nothing.
+
+    >>> wrong_option(lambda *, turns: None, {"turn": 1})
+    "has no option 'turn'; did you mean 'turns'?"
+    >>> wrong_option(lambda *, turns: None, {})
+    "needs the option 'turns'"
+    """
+    parameters = inspect.signature(function).parameters.values()
+    named = {one.name: one for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)}
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    for name in options:
+        if name not in named and not takes_all:
+            return f"has no option {name!r}{nearest(name, named)}"
+    for name, one in named.items():
+        if one.default is one.empty and name not in options:
+            return f"needs the option {name!r}"
+    return ""
+
+
 def load_task_set(env_id: str, name: str | None = None, **options: Any) -> TaskSet:
     """Load a task set of an environment: a registered name, a `module:function`, or None for the default."""
     entry = find_env(env_id)
@@ -142,10 +175,8 @@ def load_task_set(env_id: str, name: str | None = None, **options: Any) -> TaskS
     if name not in entry.task_sets and ":" not in name:
         raise RegistrationError(f"{entry.id} has no task set {name!r}{nearest(name, entry.task_sets)}")
     loader = load(entry.task_sets.get(name, name))
-    try:
-        inspect.signature(loader).bind(**options)
-    except TypeError as error:
-        raise RegistrationError(f"the task set {name!r} does not take these options: {error}") from error
+    if problem := wrong_option(loader, options):
+        raise RegistrationError(f"the task set {name!r} {problem} (env.task_options, or --task-option key=value)")
     loaded = loader(**options)
     if not isinstance(loaded, TaskSet):
         raise RegistrationError(f"{name}: the loader returned {type(loaded).__name__}, not a TaskSet")

@@ -24,7 +24,7 @@ import typer
 from agentgym_rtmc.calls.base import Call
 from agentgym_rtmc.environments.bar import counting_bar
 from agentgym_rtmc.errors import AgentGymError, ConfigError
-from agentgym_rtmc.registration import EnvRegistration, find_env, load, load_task_set, registered_envs
+from agentgym_rtmc.registration import EnvRegistration, find_env, load, load_task_set, make_env, registered_envs
 from agentgym_rtmc.settings import parse_override
 from agentgym_rtmc.tables import Row, show_table
 from agentgym_rtmc.tasks import Task, TaskSet
@@ -85,10 +85,7 @@ def play(
     _import(imports)
     entry = find_env(env)
     chosen = _choose_task(load_task_set(entry.id, task_set), task, split, seed)
-    try:
-        game = gymnasium.make(entry.id, **_options(option))
-    except TypeError as error:
-        raise ConfigError(f"{entry.id} cannot be made: {error}") from error
+    game = make_env(entry, _options(option))
     try:
         _play(game, chosen, seed)
     finally:

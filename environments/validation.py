@@ -18,8 +18,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agentgym_rtmc.errors import AgentGymError, ConfigError, InfrastructureError, RegistrationError, TaskError
-from agentgym_rtmc.registration import EnvRegistration, Player, load
+from agentgym_rtmc.errors import (
+    AgentGymError,
+    ImageMissingError,
+    InfrastructureError,
+    RegistrationError,
+    SandboxUnavailableError,
+    TaskError,
+)
+from agentgym_rtmc.registration import EnvRegistration, Player, load, make_env
 from agentgym_rtmc.tasks import Task
 
 _MOST_TURNS = 200
@@ -54,10 +61,7 @@ class Validator:
         if entry.reference is None:
             raise RegistrationError(f"{entry.id} has no reference player; register one with reference='module:name'")
         self._player: Player = load(entry.reference)
-        try:
-            self._env: gymnasium.Env[str, str] = gymnasium.make(entry.id, disable_env_checker=True, **options)
-        except TypeError as error:
-            raise ConfigError(f"{entry.id} cannot be made: {error}") from error
+        self._env: gymnasium.Env[str, str] = make_env(entry, options)
 
     def check(self, task: Task) -> Outcome:
         """Play a task with the reference and with doing nothing."""
@@ -110,9 +114,16 @@ class Validator:
 
 
 def _played(name: str, play: Callable[[Task], float], wanted: float, task: Task) -> tuple[float | None, str]:
-    """Return what a player was paid (None: it could not play), and what is wrong with that, if anything."""
+    """Return what a player was paid (None: it could not play), and what is wrong with that, if anything.
+
+    Raises SandboxUnavailableError where no task could be played on this machine.
+    """
     try:
         got = play(task)
+    except SandboxUnavailableError as error:
+        if not isinstance(error, ImageMissingError):
+            raise
+        return None, f"{name}: {type(error).__name__}: {error}"
     except Exception as error:  # noqa: BLE001  (whatever a task breaks belongs on the list)
         return None, f"{name}: {type(error).__name__}: {error}"
     return got, "" if _right(got, wanted) else f"{name} is paid {got:g}, not {wanted:g}"
@@ -136,7 +147,8 @@ def validate_tasks(
 
     `options` go to `gymnasium.make`, `modules` are imported first (they register the environment), `gold` and `noop`
     say whether the reference, and doing nothing, are played. Close the iterator to stop early. Raises what making the
-    environment raises, and InfrastructureError when a worker dies.
+    environment raises, SandboxUnavailableError where this machine can play none, InfrastructureError when a worker
+    dies.
     """
     context = multiprocessing.get_context("spawn")
     rows = iter(tasks)
@@ -205,7 +217,11 @@ def _work(
         return
     try:
         while True:
-            pipe.send(validator.check(pipe.recv()))
+            task = pipe.recv()
+            try:
+                pipe.send(validator.check(task))
+            except SandboxUnavailableError as error:
+                pipe.send(error)
     except EOFError:
         return
     finally:

@@ -17,7 +17,7 @@ import gymnasium
 
 from agentgym_rtmc.errors import ConfigError, DependencyError, TaskError
 from agentgym_rtmc.extras import install_hint
-from agentgym_rtmc.registration import find_env, load_task_set
+from agentgym_rtmc.registration import check_options, find_env, load_task_set
 from agentgym_rtmc.signatures import Signature, make_signature
 from agentgym_rtmc.tasks import Task, TaskSet
 from agentgym_rtmc.trainer.config import EnvConfig, TrainConfig
@@ -72,9 +72,9 @@ def load_tasks(config: EnvConfig) -> TaskSet:
 
 def env_factory(config: EnvConfig) -> EnvFactory:
     """Return a function that makes one environment, after it has been tried. Raises ConfigError."""
-    make: EnvFactory = partial(
-        gymnasium.make, config.id if ":" in config.id else find_env(config.id).id, **config.options
-    )
+    entry = find_env(config.id)
+    check_options(entry, config.options)
+    make: EnvFactory = partial(gymnasium.make, config.id if ":" in config.id else entry.id, **config.options)
     try:
         make().close()
     except (TypeError, gymnasium.error.Error) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from agentgym_rtmc.tables import show_table
 def grade(
     predictions: Annotated[Path, typer.Argument(help="preds.json or preds.jsonl")],
     dataset: Annotated[str, typer.Option(help="lite, verified, full, a hub id, or a file of rows")] = "verified",
-    split: Annotated[str, typer.Option(help="split of the dataset")] = "test",
+    split: Annotated[str | None, typer.Option(help="split of the dataset (default: test); a file has none")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="folder for logs and the report")] = Path("evaluation"),
     run_id: Annotated[str, typer.Option(help="name of the run, in folders and the report's name")] = "grade",
     workers: Annotated[int, typer.Option(min=1, help="gradings at a time; each takes about one core")] = 1,
@@ -32,6 +32,7 @@ def grade(
 
     The images have to be there: agentgym-rtmc prefetch --env SWEBenchVerified-v0.
     """
+    from agentgym_rtmc.environments.sandbox.docker.engine import connect
     from agentgym_rtmc.environments.swebench.dataset import load_rows
     from agentgym_rtmc.environments.swebench.evaluation import grade_predictions, rows_of
     from agentgym_rtmc.environments.swebench.grading_store import GradingStore
@@ -39,6 +40,9 @@ def grade(
     from agentgym_rtmc.environments.swebench.predictions import read_predictions
     from agentgym_rtmc.environments.swebench.report import EvaluationRun
 
+    if split is not None and Path(dataset).is_file():
+        raise ConfigError(f"{dataset} is a file, of which all rows are taken: leave --split out")
+    split = split or "test"
     given = read_predictions(predictions)
     if not given:
         raise TaskError(f"{predictions} has no predictions")
@@ -53,6 +57,8 @@ def grade(
         raise ConfigError(
             f"{output} has predictions of a run {run_id!r} already; go on with --resume, or choose another -o"
         )
+    if todo:
+        connect()  # before anything is written
     limits = ContainerLimits(memory_mb=memory_mb)
     with _shown(len(todo)) as told:
         grade_predictions(
@@ -89,6 +95,7 @@ def _shown(total: int) -> Iterator[Any]:
         def tell(instance_id: str, result: Any) -> None:
             failed = isinstance(result, InfrastructureError)
             verdict = None if failed else result.run.grade
+            refused = () if failed else result.patch.refused
             counts["errors"] += failed
             counts["resolved"] += verdict is not None and verdict.resolved
             counts["tampered"] += verdict is not None and verdict.tampered
@@ -96,13 +103,15 @@ def _shown(total: int) -> Iterator[Any]:
                 bar, advance=1, description=", ".join(f"{number} {name}" for name, number in counts.items())
             )
             if not console.is_terminal or failed:
-                what = f"error: {result}" if failed else _words(verdict)
+                what = f"error: {result}" if failed else _words(verdict, refused)
                 console.print(f"{instance_id}: {what}", markup=False, highlight=False, soft_wrap=True)
 
         yield tell
 
 
-def _words(grade: Any) -> str:
+def _words(grade: Any, refused: Sequence[str]) -> str:
+    if refused:
+        return f"not resolved, the patch was refused: {'; '.join(refused)}"
     passed = (
         f"{grade.fail_to_pass[0]} of {sum(grade.fail_to_pass)}, {grade.pass_to_pass[0]} of {sum(grade.pass_to_pass)}"
     )

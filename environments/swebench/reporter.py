@@ -7,6 +7,7 @@ episode has no prediction, so it is missing from the report and never a failure 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def write_reports(
             rows,
             predictions,
             store=store,
-            workers=1,
+            workers=min(4, os.cpu_count() or 1),
             limits=ContainerLimits.model_validate(dict(options.get("grading_container") or {})),
             seconds=float(options.get("grading_seconds", GRADING_SECONDS)),
         )

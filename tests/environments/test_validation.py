@@ -180,8 +180,8 @@ def test_the_known_bad_are_listed(folder):
     ("arguments", "complaint"),
     [
         (["--split", "trian"], "did you mean 'train'"),
-        (["--option", "colour=3"], "cannot be made"),
-        (["--task-option", "size=3"], "does not take these options"),
+        (["--option", "colour=3"], "has no option 'colour'; known: mark, pay"),
+        (["--task-option", "size=3"], "has no option 'size'"),
         (["--task-set", "none"], "no task set 'none'"),
         (["--split", "bad", "--task-option", "kinds=[]"], "has no tasks in bad"),
     ],

@@ -110,7 +110,7 @@ def test_tasks_are_drawn_by_seed_and_split(play: Play) -> None:
         (["--task", "number-44"], "task set 'numbers' has no task 'number-44'; did you mean 'number-4'?"),
         (["--split", "held"], "has no split 'held'; did you mean 'heldout'?"),
         (["--task-set", "letters"], "test/Counting-v0 has no task set 'letters'; known: numbers"),
-        (["--option", "max_turn=3"], "test/Counting-v0 cannot be made:"),
+        (["--option", "max_turn=3"], "test/Counting-v0 has no option 'max_turn'"),
         (["--option", "max_turns"], "is not of the form key.subkey=value"),
     ],
 )

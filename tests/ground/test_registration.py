@@ -105,7 +105,7 @@ def test_task_sets_are_loaded_by_name_reference_or_default() -> None:
         load_task_set("test/Sets-v0", "tow")
     with pytest.raises(RegistrationError, match="none: the loader returned list, not a TaskSet"):
         load_task_set("test/Sets-v0", "none")
-    with pytest.raises(RegistrationError, match=r"the task set 'two' does not take these options: .*'seed'"):
+    with pytest.raises(RegistrationError, match="the task set 'two' has no option 'seed'"):
         load_task_set("test/Sets-v0", "two", seed=3)
     register_env("test/Bare-v0", "m:E")
     with pytest.raises(RegistrationError, match="has no task sets; pass one as 'module:function'"):

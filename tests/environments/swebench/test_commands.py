@@ -117,6 +117,7 @@ def test_grade_kill_and_resume(run: Run, rows: Path, predictions: Path, tmp_path
     words = ["grade", str(predictions), "--dataset", str(rows), "--memory-mb", "512", "--seconds", "300"]
     whole = run(*words, "-o", "whole")
     assert "resolved (2 of 2, 2 of 2)" in whole.stderr and "not resolved (1 of 2, 2 of 2)" in whole.stderr
+    assert "small__shapes-4: not resolved, the patch was refused: " in whole.stderr
     with subprocess.Popen([*WORDS, *words, "-o", "killed"], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
         first = tmp_path / "killed/logs/run_evaluation/grade/some__model/small__shapes-1/report.json"
         wait_for(lambda: first.exists())
@@ -134,6 +135,20 @@ def test_grade_kill_and_resume(run: Run, rows: Path, predictions: Path, tmp_path
     assert report["resolved_ids"] == report["paid_ids"] == ["small__shapes-1"]
     assert report["unresolved_ids"] == ["small__shapes-2", "small__shapes-4"]
     assert report["empty_patch_ids"] == ["small__shapes-3"] and report["tampered_ids"] == []
+
+
+def test_without_an_engine_nothing_is_begun(
+    run: Run, rows: Path, predictions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    told = run("grade", str(predictions), "--dataset", str(rows), "-o", "out", code=2)
+    assert "no container engine answers" in told.stderr and not (tmp_path / "out/preds.json").exists()
+    told = run("validate", "SWEBench-v0", "--task-option", f"source={rows}", "--workers", "1", code=2)
+    assert "no container engine answers" in told.stderr and "broken" not in told.stdout
+    told = run("validate", "SWEBench-v0", code=2)
+    assert "needs the option 'source' (env.task_options, or --task-option key=value)" in told.stderr
+    told = run("grade", str(predictions), "--dataset", str(rows), "--split", "trian", code=2)
+    assert "leave --split out" in told.stderr
 
 
 def test_swebench_reads_it(run: Run, rows: Path, predictions: Path, tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, Any], compla
 
 def test_misspelt_options_of_a_task_set_are_told() -> None:
     reference = "agentgym_rtmc.environments.swebench.splits:load_verified"
-    with pytest.raises(RegistrationError, match=r"does not take these options: .*'repos'"):
+    with pytest.raises(RegistrationError, match="has no option 'repos'"):
         load_task_set("CodeRepair-v0", reference, repos=["django/django"])
 
 
