@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from agentgym_rtmc.durable import replace_text
 from agentgym_rtmc.trainer.config import TrainConfig
 from agentgym_rtmc.trainer.evaluate import Evaluation, evaluate
@@ -20,7 +22,7 @@ from agentgym_rtmc.trainer.policy.scripted import ScriptedPolicy
 from agentgym_rtmc.trainer.preparation import Preparation, load_tasks
 from agentgym_rtmc.trainer.progress import Progress
 from agentgym_rtmc.trainer.run_folder import RunFolder
-from agentgym_rtmc.trainer.statistics import Interval, paired_difference
+from agentgym_rtmc.trainer.statistics import Interval
 
 Cell = dict[str, Any]
 DEMONSTRATOR, START = "demonstrator", "start"
@@ -51,15 +53,17 @@ def make_cells(
     episodes: int,
     describe: Callable[[Evaluation], Mapping[str, Any]],
     progress: Progress,
+    parameters: Mapping[str, Any] | None = None,
 ) -> list[Cell]:
     """The cells of one method and the configuration's seed, those that are missing made now.
 
-    `episodes`: the least number of a cell; `describe` says what is kept of an evaluation.
+    `episodes`: the least number of a cell; `describe` says what is kept of an evaluation;
+    `parameters` are the estimator's, where it is not the configuration's own.
     """
     seed = config.run.seed
     files = {split: out / f"{method}-{seed}-{split}.json" for split in splits}
     if not all(file.exists() for file in files.values()):
-        policy = _policy(method, config, prepared, out / "runs" / f"{method}-{seed}", progress)
+        policy = _policy(method, config, prepared, out / "runs" / f"{method}-{seed}", progress, parameters or {})
         for split, file in files.items():
             if not file.exists():
                 progress.say(f"{method}, seed {seed}, {split}")
@@ -70,7 +74,14 @@ def make_cells(
     return [json.loads(file.read_text(encoding="utf-8")) for file in files.values()]
 
 
-def _policy(method: str, config: TrainConfig, prepared: Preparation, path: Path, progress: Progress) -> Policy:
+def _policy(
+    method: str,
+    config: TrainConfig,
+    prepared: Preparation,
+    path: Path,
+    progress: Progress,
+    parameters: Mapping[str, Any],
+) -> Policy:
     """The policy of a method: trained as far as it is not yet."""
     from agentgym_rtmc.trainer.learner.checkpoint import load_latest
     from agentgym_rtmc.trainer.loop import train
@@ -80,8 +91,8 @@ def _policy(method: str, config: TrainConfig, prepared: Preparation, path: Path,
         return ScriptedPolicy.of(config.env.id, "demonstrator", config.run.seed)
     model = None
     if method != START:
-        parameters = config.credit.parameters if method == config.credit.estimator else {}
-        credit = config.credit.model_copy(update={"estimator": method, "parameters": parameters})
+        own = config.credit.parameters if method == config.credit.estimator else dict(parameters)
+        credit = config.credit.model_copy(update={"estimator": method, "parameters": own})
         config = config.model_copy(update={"credit": credit})
         path.mkdir(parents=True, exist_ok=True)
         with RunFolder(path, fresh=not (path / "config.toml").exists()) as folder:
@@ -107,12 +118,23 @@ def play(policy: Policy, config: TrainConfig, prepared: Preparation, split: str,
     return evaluate(prepared.make_env, policy, tasks, evaluation, config.rollout, params)
 
 
-def difference(cells: Sequence[Cell], old: str, new: str, split: str, cluster: str) -> Interval:
-    """Mean difference of pass@1, all seeds together. `cluster` names what the bootstrap resamples: a field of a row."""
-    found: dict[str, dict[str, list[int]]] = {old: {}, new: {}}
+def difference(cells: Sequence[Cell], old: str, new: str, split: str, cluster: str, *, draws: int = 10_000) -> Interval:
+    """Difference of pass@1, every episode of all seeds weighing the same, with a percentile bootstrap.
+
+    `cluster` names what the bootstrap resamples whole: a field of a cell's rows.
+    """
+    counts: dict[str, list[int]] = {}  # by cluster: passed and played, old and new
     for cell in cells:
-        if cell["split"] == split and cell["method"] in found:
+        if cell["split"] == split and cell["method"] in (old, new):
+            place = 0 if cell["method"] == old else 2
             for row in cell["tasks"]:
-                found[cell["method"]].setdefault(row[cluster], []).extend(row["passed"])
-    names = [name for name in found[old] if name in found[new]]
-    return paired_difference([found[old][name] for name in names], [found[new][name] for name in names])
+                count = counts.setdefault(row[cluster], [0, 0, 0, 0])
+                count[place] += sum(row["passed"])
+                count[place + 1] += len(row["passed"])
+    table = np.asarray(list(counts.values()), np.float64)
+    drawn = np.random.default_rng(0).multinomial(len(table), np.full(len(table), 1 / len(table)), size=draws)
+    changes = [
+        totals[..., 2] / totals[..., 3] - totals[..., 0] / totals[..., 1] for totals in (table.sum(0), drawn @ table)
+    ]
+    low, high = np.quantile(changes[1], [0.025, 0.975])
+    return Interval(float(changes[0]), float(low), float(high))
