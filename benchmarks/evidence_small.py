@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evidence.cells import Cell, difference, make_cells, refuse_other_settings, seeded
 from numpy.typing import NDArray
 
 from agentgym_rtmc.durable import replace_text
@@ -26,15 +27,10 @@ from agentgym_rtmc.trainer.config import TrainConfig
 from agentgym_rtmc.trainer.credit import RolloutTree
 from agentgym_rtmc.trainer.credit.registry import estimator
 from agentgym_rtmc.trainer.edits import first_edit_hit
-from agentgym_rtmc.trainer.evaluate import EvaluationConfig, evaluate, passed
+from agentgym_rtmc.trainer.evaluate import Evaluation, passed
 from agentgym_rtmc.trainer.metrics import read_metrics
-from agentgym_rtmc.trainer.order import shuffled
-from agentgym_rtmc.trainer.policy.base import Policy
-from agentgym_rtmc.trainer.policy.scripted import ScriptedPolicy
-from agentgym_rtmc.trainer.preparation import Preparation, load_tasks, prepare
+from agentgym_rtmc.trainer.preparation import prepare
 from agentgym_rtmc.trainer.progress import Progress
-from agentgym_rtmc.trainer.run_folder import RunFolder
-from agentgym_rtmc.trainer.statistics import Interval
 from agentgym_rtmc.trainer.threads import set_threads
 
 HERE = Path(__file__).resolve().parent
@@ -51,7 +47,6 @@ METHODS = {
     "grpo": "`grpo`",
     "rtmc": "`rtmc`",
 }
-Cell = dict[str, Any]
 
 
 @estimator("successes", needs_company=False)
@@ -72,14 +67,18 @@ def main() -> None:
     base = load_settings(TrainConfig, arguments.config, arguments.overrides)
     set_threads(base.run.threads)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    _refuse_other_settings(arguments.out / "settings.json", base, arguments.episodes)
+    refuse_other_settings(arguments.out / "settings.json", base, arguments.episodes)
     cells: list[Cell] = []
     with Progress() as progress:
         for seed in range(arguments.seeds):
-            config = _seeded(base, seed)
+            config = seeded(base, seed)
             prepared = prepare(config)
             for method in METHODS:
-                cells += _cells(method, seed, config, prepared, arguments.out, arguments.episodes, progress)
+                cells += make_cells(
+                    method, config, prepared, arguments.out, list(SPLITS), arguments.episodes,
+                    lambda found, least=config.evaluation.success_reward: keep(found, least), progress,
+                    {"success": config.evaluation.success_reward} if method == "successes" else None,
+                )  # fmt: skip
     table = describe(cells)
     replace_text(arguments.out / "table.md", table)
     replace_text(arguments.out / "cells.json", json.dumps(cells) + "\n")
@@ -87,75 +86,8 @@ def main() -> None:
     print(table)
 
 
-def _refuse_other_settings(file: Path, config: TrainConfig, episodes: int) -> None:
-    """Cells made with other settings must not be mixed with these."""
-    settings = json.dumps({"config": config.model_dump(mode="json"), "episodes": episodes}, indent=1)
-    if file.exists() and file.read_text(encoding="utf-8") != settings:
-        raise SystemExit(f"{file.parent} holds results of other settings; choose another --out, or remove it")
-    replace_text(file, settings)
-
-
-def _seeded(config: TrainConfig, seed: int) -> TrainConfig:
-    start = config.policy.warm_start.model_copy(update={"seed": seed})
-    policy = config.policy.model_copy(update={"warm_start": start})
-    return config.model_copy(update={"run": config.run.model_copy(update={"seed": seed}), "policy": policy})
-
-
-def _cells(
-    method: str, seed: int, config: TrainConfig, prepared: Preparation, out: Path, episodes: int, progress: Progress
-) -> list[Cell]:
-    """The cells of one policy, those that are missing made now."""
-    files = {split: out / f"{method}-{seed}-{split}.json" for split in SPLITS}
-    if not all(file.exists() for file in files.values()):
-        policy = _policy(method, config, prepared, out / "runs" / f"{method}-{seed}", progress)
-        for split, file in files.items():
-            if not file.exists():
-                progress.say(f"{method}, seed {seed}, {split}")
-                cell = _play(policy, config, prepared, split, episodes)
-                replace_text(file, json.dumps({"method": method, "seed": seed, "split": split, **cell}) + "\n")
-        policy.close()
-    return [json.loads(file.read_text(encoding="utf-8")) for file in files.values()]
-
-
-def _policy(method: str, config: TrainConfig, prepared: Preparation, path: Path, progress: Progress) -> Policy:
-    """The policy of a method: trained as far as it is not yet."""
-    from agentgym_rtmc.trainer.learner.checkpoint import load_latest
-    from agentgym_rtmc.trainer.loop import train
-    from agentgym_rtmc.trainer.policy.factory import make_policy
-
-    if method == "demonstrator":
-        return ScriptedPolicy.of(config.env.id, "demonstrator", config.run.seed)
-    model = None
-    if method in TRAINED:
-        parameters = config.credit.parameters if method == config.credit.estimator else {}
-        if method == "successes":
-            parameters = {"success": config.evaluation.success_reward}
-        credit = config.credit.model_copy(update={"estimator": method, "parameters": parameters})
-        config = config.model_copy(update={"credit": credit})
-        path.mkdir(parents=True, exist_ok=True)
-        with RunFolder(path, fresh=not (path / "config.toml").exists()) as folder:
-            train(config, prepared, folder, progress)
-        checkpoint = load_latest(path, config.digest())
-        model = checkpoint.model_path if checkpoint else None
-    return make_policy(
-        config.policy,
-        env_id=config.env.id,
-        make_env=prepared.make_env,
-        tasks=prepared.train_tasks,
-        observation_role=config.rollout.observation_role,
-        progress=progress,
-        model_path=model,
-    )
-
-
-def _play(policy: Policy, config: TrainConfig, prepared: Preparation, split: str, episodes: int) -> Cell:
-    """Outcomes and first-edit hits of every task, by task."""
-    split_tasks = load_tasks(config.env).split(split)
-    tasks = shuffled(split_tasks, episodes, config.evaluation.seed)
-    evaluation = config.evaluation.model_copy(update={"samples": -(-episodes // len(tasks)), "tasks": len(tasks)})
-    assert isinstance(evaluation, EvaluationConfig)
-    params = config.policy.sampling(temperature=evaluation.temperature)
-    found = evaluate(prepared.make_env, policy, tasks, evaluation, config.rollout, params)
+def keep(found: Evaluation, success_reward: float) -> dict[str, Any]:
+    """Outcomes and first-edit hits of every task, and the figures of the evaluation."""
     rows = []
     for group in found.groups:
         valid = [episode for episode in group.episodes if episode.valid]
@@ -163,7 +95,7 @@ def _play(policy: Policy, config: TrainConfig, prepared: Preparation, split: str
             {
                 "task": group.task_id,
                 "program": str(group.episodes[0].opening.task.public.get("family", group.task_id)),
-                "passed": [int(passed(episode, evaluation.success_reward)) for episode in valid],
+                "passed": [int(passed(episode, success_reward)) for episode in valid],
                 "first": [int(first_edit_hit(episode)) for episode in valid],
             }
         )
@@ -186,7 +118,7 @@ def describe(cells: Sequence[Cell]) -> str:
     lines += ["| | " + " | ".join(SPLITS) + " |", "|---|---|---|---|"]
     for new, old in (("rtmc", "start"), ("grpo", "start"), ("successes", "start"), ("rtmc", "successes"),
                      ("rtmc", "grpo")):  # fmt: skip
-        changes = [str(difference(cells, old, new, split)) for split in SPLITS]
+        changes = [str(difference(cells, old, new, split, "program")) for split in SPLITS]
         lines.append(f"| {METHODS[new]} less {METHODS[old]} | " + " | ".join(changes) + " |")
     return "\n".join(lines) + "\n"
 
@@ -198,25 +130,6 @@ def _entry(cells: Sequence[Cell]) -> str:
     each = [mean(cell, "passed") for cell in cells]
     first = float(np.mean([mean(cell, "first") for cell in cells]))
     return f"{np.mean(each):.3f} · {first:.3f} ({', '.join(f'{value:.2f}' for value in each)})"
-
-
-def difference(cells: Sequence[Cell], old: str, new: str, split: str, draws: int = 10_000) -> Interval:
-    """Difference of pass@1, every episode of all seeds weighing the same; the bootstrap resamples whole programs."""
-    counts: dict[str, list[int]] = {}  # by program: passed and played, old and new
-    for cell in cells:
-        if cell["split"] == split and cell["method"] in (old, new):
-            place = 0 if cell["method"] == old else 2
-            for row in cell["tasks"]:
-                count = counts.setdefault(row["program"], [0, 0, 0, 0])
-                count[place] += sum(row["passed"])
-                count[place + 1] += len(row["passed"])
-    table = np.asarray(list(counts.values()), np.float64)
-    drawn = np.random.default_rng(0).multinomial(len(table), np.full(len(table), 1 / len(table)), size=draws)
-    changes = [
-        totals[..., 2] / totals[..., 3] - totals[..., 0] / totals[..., 1] for totals in (table.sum(0), drawn @ table)
-    ]
-    low, high = np.quantile(changes[1], [0.025, 0.975])
-    return Interval(float(changes[0]), float(low), float(high))
 
 
 # -- the pictures ---------------------------------------------------------------------------------------------------
