@@ -21,7 +21,7 @@ help: ## list the commands
 train: setup-train ## train the embedded agent on code repair and show the result (minutes, no GPU)
 	@$(BIN)/agentgym-rtmc train $(CONFIG) $(ARGS)
 
-test: setup ## run the tests (under 10 minutes; what needs a container engine or a GPU skips with the reason)
+test: setup ## run the tests (some 20 minutes on two cores with a container engine; what needs one, or a GPU, skips with the reason)
 	@$(BIN)/python -m pytest -q -m "not full" $(ARGS)
 
 test-full: setup ## run all tests, the long ones too
