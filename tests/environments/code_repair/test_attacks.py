@@ -229,7 +229,7 @@ def test_the_answers_are_nowhere_to_be_found(play):
     )
     _, seen = play(
         search,
-        "python -c 'import agentgym_rtmc' 2>&1; python -c 'import libcst' 2>&1; pip list 2>&1; ls /work /root /home 2>&1",
+        "python -c 'import agentgym_rtmc' 2>&1; python -c 'import libcst' 2>&1; pip list 2>&1; ls /srv /root /home 2>&1",
         "git log --all --oneline; git reflog; git fsck --lost-found --unreachable; git stash list; git tag; git branch -a;"
         " for o in $(git cat-file --batch-all-objects --batch-check | cut -d' ' -f1); do git cat-file -p $o; done"
         f" | grep -cF -- '{lost[0]}'",
