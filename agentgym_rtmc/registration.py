@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Generator, Mapping
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import gymnasium
@@ -181,3 +183,19 @@ def load_task_set(env_id: str, name: str | None = None, **options: Any) -> TaskS
     if not isinstance(loaded, TaskSet):
         raise RegistrationError(f"{name}: the loader returned {type(loaded).__name__}, not a TaskSet")
     return loaded
+
+
+def split_loader(
+    env_id: str, task_set: str | None, split: str, options: Mapping[str, Any] | None
+) -> Callable[[], Sequence[Task]]:
+    """Return a function that gives the tasks of a split; all environments of a process share what it loads.
+
+    `options` are the task set's and have to be what JSON can say.
+    """
+    as_json = json.dumps(dict(options or {}), sort_keys=True)
+    return lambda: _load_once(env_id, task_set, as_json).split(split)
+
+
+@lru_cache(maxsize=32)
+def _load_once(env_id: str, task_set: str | None, options: str) -> TaskSet:
+    return load_task_set(env_id, task_set, **json.loads(options))

@@ -13,11 +13,9 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from pydantic import JsonValue
@@ -37,8 +35,8 @@ from agentgym_rtmc.environments.code_repair.workspace import (
 from agentgym_rtmc.environments.sandbox.base import MIB, ExecResult, SandboxSpec, WorkspacePathError
 from agentgym_rtmc.environments.sandbox.snapshot import EMPTY, SnapshotSandbox
 from agentgym_rtmc.errors import ConfigError
-from agentgym_rtmc.registration import load_task_set
-from agentgym_rtmc.tasks import Task, TaskSet
+from agentgym_rtmc.registration import split_loader
+from agentgym_rtmc.tasks import Task
 
 ENV_ID = "agentgym_rtmc/CodeRepair-v0"
 SUBMIT = "submit"
@@ -47,12 +45,6 @@ _LIMITS = {"memory_bytes": 256 * MIB, "processes": 32, "disk_bytes": 8 * MIB, "d
 _EDITING = re.compile(r"\bsed\b[^|;&]* -\w*i|(?<!\d)>(?!&)|\b(?:tee|patch|mv|cp|rm|ed|dd|truncate|git apply)\b")
 _OWN_TESTS = re.compile(r"^(\d{1,4})/(\d{1,4}) (?:PASS|FAIL)", re.MULTILINE)
 _PYTEST = re.compile(r"\b(\d{1,4}) (passed|failed|error)")
-
-
-@lru_cache(maxsize=32)
-def _load(task_set: str, options: str) -> TaskSet:
-    """Load a task set once for all environments of the process; `options` is JSON."""
-    return load_task_set(ENV_ID, task_set, **json.loads(options))
 
 
 class CodeRepairEnv(AgentEnv):
@@ -83,8 +75,7 @@ class CodeRepairEnv(AgentEnv):
         prompt: str = "v1",
         render_mode: str | None = None,
     ) -> None:
-        options = json.dumps(dict(task_options or {}), sort_keys=True)
-        super().__init__(lambda: _load(task_set, options).split(split), max_turns, turn_cost, render_mode)
+        super().__init__(split_loader(ENV_ID, task_set, split, task_options), max_turns, turn_cost, render_mode)
         if output_limit < 40:
             raise ConfigError(f"output_limit must be at least 40 characters, not {output_limit}")
         if not 0 <= idle_cost < math.inf:

@@ -12,10 +12,9 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files as package_files
 from string import Template
 from typing import Any, Literal, get_args
@@ -32,8 +31,8 @@ from agentgym_rtmc.environments.data_questions.domains import Domain, find_domai
 from agentgym_rtmc.environments.data_questions.results import learnt_digest, result_digest, show_result
 from agentgym_rtmc.environments.queries import QueryLimits, QueryResult, ReadOnlyQueries
 from agentgym_rtmc.errors import ConfigError, TaskError, ToolError, nearest
-from agentgym_rtmc.registration import load_task_set
-from agentgym_rtmc.tasks import Task, TaskSet
+from agentgym_rtmc.registration import split_loader
+from agentgym_rtmc.tasks import Task
 
 ENV_ID = "agentgym_rtmc/DataQuestions-v0"
 Style = Literal["full", "compact"]
@@ -41,12 +40,6 @@ Answer = StrictInt | StrictFloat | StrictStr | list[StrictInt | StrictFloat | St
 
 WORD_CALLS = WordCallProtocol({"list_tables": (), "describe": ("table",), "query": ("sql",), "answer": ("value",)})
 """How agents write calls in the compact style."""
-
-
-@lru_cache(maxsize=32)
-def _load(task_set: str, options: str) -> TaskSet:
-    """Load a task set once for all environments of the process; `options` is JSON."""
-    return load_task_set(ENV_ID, task_set, **json.loads(options))
 
 
 @cache
@@ -80,8 +73,7 @@ class DataQuestionsEnv(AgentEnv):
         style: Style = "full",
         render_mode: str | None = None,
     ) -> None:
-        options = json.dumps(dict(task_options or {}), sort_keys=True)
-        super().__init__(lambda: _load(task_set, options).split(split), max_turns, turn_cost, render_mode)
+        super().__init__(split_loader(ENV_ID, task_set, split, task_options), max_turns, turn_cost, render_mode)
         for name, number, least in (
             ("row_limit", row_limit, 1),
             ("output_limit", output_limit, 40),

@@ -15,10 +15,8 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal
@@ -39,8 +37,8 @@ from agentgym_rtmc.environments.service_desk.policy import Handover, Policy, Ref
 from agentgym_rtmc.environments.service_desk.scenario import Case
 from agentgym_rtmc.environments.service_desk.shop import RECORDS, prepare_shop
 from agentgym_rtmc.errors import ConfigError, ToolError, nearest
-from agentgym_rtmc.registration import load_task_set
-from agentgym_rtmc.tasks import Task, TaskSet
+from agentgym_rtmc.registration import split_loader
+from agentgym_rtmc.tasks import Task
 
 ENV_ID = "agentgym_rtmc/ServiceDesk-v0"
 PROGRESS, TOLD, SOLVED = 0.2, 0.3, 0.5
@@ -52,12 +50,6 @@ _STYLES = ("full", "compact")
 _SHORT_COMPLAINT = 60
 FULL_OPENING = "Policy numbers"
 """How conversations of the full style begin."""
-
-
-@lru_cache(maxsize=32)
-def _load(task_set: str, options: str) -> TaskSet:
-    """Load a task set once for all environments of the process; `options` is JSON."""
-    return load_task_set(ENV_ID, task_set, **json.loads(options))
 
 
 class ServiceDeskEnv(AgentEnv):
@@ -82,8 +74,7 @@ class ServiceDeskEnv(AgentEnv):
         output_limit: int = 2000,
         render_mode: str | None = None,
     ) -> None:
-        options = json.dumps(dict(task_options or {}), sort_keys=True)
-        super().__init__(lambda: _load(task_set, options).split(split), max_turns, turn_cost, render_mode)
+        super().__init__(split_loader(ENV_ID, task_set, split, task_options), max_turns, turn_cost, render_mode)
         if style not in _STYLES:
             raise ConfigError(f"style {style!r} is unknown{nearest(style, _STYLES)}")
         if not 0 <= breach_cost < math.inf:

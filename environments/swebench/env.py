@@ -13,10 +13,8 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,17 +37,11 @@ from agentgym_rtmc.environments.swebench.repository import Repository
 from agentgym_rtmc.environments.swebench.tasks import row_of
 from agentgym_rtmc.environments.swebench.tools import RepositoryTools, describe_result
 from agentgym_rtmc.errors import ConfigError, ToolError
-from agentgym_rtmc.registration import load_task_set
-from agentgym_rtmc.tasks import Task, TaskSet
+from agentgym_rtmc.registration import split_loader
+from agentgym_rtmc.tasks import Task
 
 Interface = Literal["shell", "tools"]
 SUBMIT = "submit"
-
-
-@lru_cache(maxsize=8)
-def _load(env_id: str, task_set: str, options: str) -> TaskSet:
-    """Load a task set once for all environments of the process; `options` is JSON."""
-    return load_task_set(env_id, task_set or None, **json.loads(options))
 
 
 class SWEBenchEnv(AgentEnv):
@@ -87,8 +79,8 @@ class SWEBenchEnv(AgentEnv):
         prompt: str = "v1",
         render_mode: str | None = None,
     ) -> None:
-        options = json.dumps(dict(task_options or {}), sort_keys=True)
-        super().__init__(lambda: _load(env_id, task_set, options).split(split), max_turns, turn_cost, render_mode)
+        tasks = split_loader(env_id, task_set or None, split, task_options)
+        super().__init__(tasks, max_turns, turn_cost, render_mode)
         for name, value in (("max_seconds", max_seconds), ("command_seconds", command_seconds)):
             if not 0 < value <= 86_400:
                 raise ConfigError(f"{name} must lie between 0 and 86400, not {value}")

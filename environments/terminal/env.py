@@ -11,9 +11,8 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files as package_files
 from string import Template
 from typing import Any, Literal, get_args
@@ -26,19 +25,13 @@ from agentgym_rtmc.environments.sandbox.snapshot import EMPTY, SnapshotSandbox
 from agentgym_rtmc.environments.terminal.files import changed_files, read_files
 from agentgym_rtmc.environments.terminal.judging import judge
 from agentgym_rtmc.errors import ConfigError, TaskError, nearest
-from agentgym_rtmc.registration import load_task_set
-from agentgym_rtmc.tasks import Task, TaskSet
+from agentgym_rtmc.registration import split_loader
+from agentgym_rtmc.tasks import Task
 
 ENV_ID = "agentgym_rtmc/Terminal-v0"
 SUBMIT = "submit"
 Style = Literal["full", "compact"]
 _LIMITS = {"memory_bytes": 256 * MIB, "processes": 32, "disk_bytes": 8 * MIB, "disk_files": 500}
-
-
-@lru_cache(maxsize=32)
-def _load(task_set: str, options: str) -> TaskSet:
-    """Load a task set once for all environments of the process; `options` is JSON."""
-    return load_task_set(ENV_ID, task_set, **json.loads(options))
 
 
 @cache
@@ -73,8 +66,7 @@ class TerminalEnv(AgentEnv):
         style: Style = "full",
         render_mode: str | None = None,
     ) -> None:
-        options = json.dumps(dict(task_options or {}), sort_keys=True)
-        super().__init__(lambda: _load(task_set, options).split(split), max_turns, turn_cost, render_mode)
+        super().__init__(split_loader(ENV_ID, task_set, split, task_options), max_turns, turn_cost, render_mode)
         if output_limit < 40:
             raise ConfigError(f"output_limit must be at least 40 characters, not {output_limit}")
         if not 0 < command_seconds <= 600:
