@@ -25,7 +25,7 @@ def test_training_improves_the_supervised_start(name: str, tmp_path: Path) -> No
     config = load_settings(TrainConfig, EXAMPLES / f"{name}.toml", ["evaluation.samples=2"])
     assert config.credit.estimator == "rtmc"
     set_threads(config.run.threads)
-    with Progress() as progress, RunFolder(tmp_path / "run", fresh=True) as folder:
+    with Progress() as progress, RunFolder(tmp_path, fresh=True) as folder:
         result = train(config, prepare(config), folder, progress)
     assert result.before is not None and result.after is not None
     assert result.before["parsed_share"] > 0.9
