@@ -6,7 +6,8 @@ and with `rtmc`. Every policy, and the scripted demonstrator, plays the three te
 on. The table has means over seeds; differences are paired by program, with a bootstrap that resamples programs.
 
 A cell (method, seed, split) is one file: a run that was stopped continues where it was, and training continues from its
-last checkpoint. KEY=VALUE override the configuration (examples/code_repair.toml), for a quick trial for example.
+last checkpoint. `--only SEED` makes one seed's cells and no table: so several processes can share the work of one
+folder, each with its own seeds (`run.threads=1` for each). KEY=VALUE override the configuration (examples/code_repair.toml), for a quick trial for example.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/evidence-small"), help="cells, runs, table and pictures")
     parser.add_argument("--images", type=Path, help="where the pictures go; default: OUT")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", type=int, action="append", metavar="SEED", help="make this seed's cells alone")
     parser.add_argument("--episodes", type=int, default=200, help="least number of episodes of a cell")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     arguments = parser.parse_args()
@@ -70,7 +72,7 @@ def main() -> None:
     refuse_other_settings(arguments.out / "settings.json", base, arguments.episodes)
     cells: list[Cell] = []
     with Progress() as progress:
-        for seed in range(arguments.seeds):
+        for seed in arguments.only or range(arguments.seeds):
             config = seeded(base, seed)
             prepared = prepare(config)
             for method in METHODS:
@@ -79,6 +81,8 @@ def main() -> None:
                     lambda found, least=config.evaluation.success_reward: keep(found, least), progress,
                     {"success": config.evaluation.success_reward} if method == "successes" else None,
                 )  # fmt: skip
+    if arguments.only:
+        return
     table = describe(cells)
     replace_text(arguments.out / "table.md", table)
     replace_text(arguments.out / "cells.json", json.dumps(cells) + "\n")

@@ -78,23 +78,28 @@ def demonstrator(
     observation: str,
     rng: np.random.Generator,
     *,
-    hint: float = 0.2,
-    repeat: float = 0.1,
-    give_up: float = 0.15,
+    hint: float = 0.1,
+    repeat: float = 0.05,
+    give_up: float = 0.1,
+    sweep: float = 0.8,
     unique: bool = False,
 ) -> Generator[str, str, None]:
     """Look, unless the first observation shows the tests' outcome, then guess edits until they pass or patience ends.
 
     `hint` is the probability that a guess is the right edit, `repeat` that an earlier guess is tried again (others are
     new, as long as there are new ones), `give_up` that the agent submits without a pass; each is drawn anew every turn.
-    `unique` writes edits with so much of their surroundings that they occur once, instead of counting occurrences.
+    `sweep` is the probability that a new guess is the next one in order: the same edit at its next place, then the
+    next edit. `unique` writes edits with so much of their surroundings that they occur once, instead of counting
+    occurrences.
     """
     source, answer = str(task.public["source"]), repair_command(task, unique, SCORE)
     repairs = find_repairs(source)
     kinds = task.public.get("operators")
     if isinstance(kinds, list):  # what kinds of bugs the task set has is no secret
         repairs = tuple(edit for edit in repairs if edit.operator in kinds)
-    guesses = {edit_command(sed_script(source, edit, unique), test=SCORE): edit.operator for edit in repairs}
+    scripts = {sed_script(source, edit, unique): edit.operator for edit in repairs}
+    new = {edit_command(script, test=SCORE): kind for script, kind in sorted(scripts.items(), key=_rank)}
+    order = list(new)
     seen = observation
     if not _OUTCOME.search(observation):
         if rng.random() < 0.7:
@@ -106,14 +111,24 @@ def demonstrator(
     while "PASS" not in seen and rng.random() >= give_up:
         if tried and rng.random() < repeat:
             command = tried[int(rng.integers(len(tried)))]
-        elif rng.random() < hint or not guesses:
+        elif rng.random() < hint or not new:
             command = answer
+        elif tried and tried[-1] in order and rng.random() < sweep:
+            place = order.index(tried[-1])
+            command = next(guess for guess in order[place:] + order[:place] if guess in new)
         else:
-            command = str(rng.choice(list(guesses), p=_chances(list(guesses.values()))))
-        guesses.pop(command, None)
+            command = str(rng.choice(list(new), p=_chances(list(new.values()))))
+        new.pop(command, None)
         tried.append(command)
         seen = yield write_action(command)
     yield write_action(SUBMIT)
+
+
+def _rank(guess: tuple[str, str]) -> tuple[float, str, str, int]:
+    """The order of a search: common kinds of bugs first, then edit by edit, from place to place."""
+    script, kind = guess
+    edit, _, place = script.rpartition("|")
+    return -_WEIGHTS[kind], kind, edit, int(place)
 
 
 def _chances(kinds: list[str]) -> np.ndarray:
