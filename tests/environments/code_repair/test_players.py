@@ -107,6 +107,25 @@ def test_the_demonstrator_repeats_guesses_only_where_it_means_to():
         assert len(set(actions)) == len(actions)
 
 
+def test_the_demonstrator_can_search_in_order():
+    """From whatever it guesses first, one round through the same circle of edits, place after place."""
+
+    def circle(seed):
+        acting = players.demonstrator(
+            FEW.split("train")[0], "1/6 FAIL", np.random.default_rng(seed), hint=0, repeat=0, give_up=0, sweep=1
+        )
+        actions = [next(acting)]
+        while len(set(actions)) == len(actions):
+            actions.append(acting.send("1/6 FAIL"))
+        return actions[:-2]  # when nothing new is left it falls back on the answer, which it had tried before
+
+    rounds = [circle(seed) for seed in range(6)]
+    assert len({actions[0] for actions in rounds}) > 1 and len(rounds[0]) > 8
+    for actions in rounds:
+        start = rounds[0].index(actions[0])
+        assert actions == rounds[0][start:] + rounds[0][:start]
+
+
 def test_hint_and_habits_can_be_tuned():
     task = FEW.split("train")[1]
     acting = players.demonstrator(task, "", np.random.default_rng(1), hint=1.0, repeat=0.0, give_up=0.0)
