@@ -7,7 +7,8 @@ on. The table has means over seeds; differences are paired by program, with a bo
 
 A cell (method, seed, split) is one file: a run that was stopped continues where it was, and training continues from its
 last checkpoint. `--only SEED` makes one seed's cells and no table: so several processes can share the work of one
-folder, each with its own seeds (`run.threads=1` for each). KEY=VALUE override the configuration (examples/code_repair.toml), for a quick trial for example.
+folder, each with its own seeds (`run.threads=1` for each, and for the table). KEY=VALUE override the configuration
+(examples/code_repair.toml), for a quick trial for example.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ policy, and the scripted demonstrator, plays the split `test`, which no setting 
 of at least `evaluation.success_reward`. Differences are paired by task, with a bootstrap that resamples tasks.
 
 A cell (method, seed) is one file: a run that was stopped continues where it was, and training continues from its last
-checkpoint. `--set KEY=VALUE` (repeatable) overrides the configuration, for a quick trial for example.
+checkpoint. `--only SEED` makes one seed's cells and no table, so that several processes can share a folder's work, each
+with its own seeds (`--set run.threads=1` for each, and for the table). `--set KEY=VALUE` (repeatable) overrides the
+configuration, for a quick trial for example.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ def main() -> None:
     parser.add_argument("environments", nargs="*", metavar="ENV", help=" or ".join(ENVIRONMENTS))
     parser.add_argument("--out", type=Path, default=Path("runs/evidence-tool-use"), help="cells, runs and tables")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", type=int, action="append", metavar="SEED", help="make this seed's cells alone")
     parser.add_argument("--episodes", type=int, default=400, help="least number of episodes of a cell")
     parser.add_argument("--estimators", nargs="+", default=ESTIMATORS, metavar="NAME")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
@@ -55,7 +58,7 @@ def main() -> None:
         refuse_other_settings(out / "settings.json", base, arguments.episodes)
         cells: list[Cell] = []
         with Progress() as progress:
-            for seed in range(arguments.seeds):
+            for seed in arguments.only or range(arguments.seeds):
                 config = seeded(base, seed)
                 prepared = prepare(config)
                 for method in (DEMONSTRATOR, START, *arguments.estimators):
@@ -63,10 +66,11 @@ def main() -> None:
                         method, config, prepared, out, [SPLIT], arguments.episodes,
                         lambda found, least=config.evaluation.success_reward: keep(found, least), progress,
                     )  # fmt: skip
-                    table = f"# {base.env.id}\n\n{describe(cells)}"
-                    replace_text(out / "table.md", table)
-                    replace_text(out / "cells.json", json.dumps(cells) + "\n")
-        print(table)
+                    if not arguments.only:
+                        replace_text(out / "table.md", f"# {base.env.id}\n\n{describe(cells)}")
+                        replace_text(out / "cells.json", json.dumps(cells) + "\n")
+        if not arguments.only:
+            print((out / "table.md").read_text(encoding="utf-8"))
 
 
 def keep(found: Evaluation, success_reward: float) -> dict[str, Any]:
