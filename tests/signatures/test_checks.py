@@ -87,7 +87,7 @@ class Quadratic(Plain):
         return (*state, turn.text[:200])
 
     def state_key(self, state):
-        return str(len("".join(sorted(state))))
+        return str(len("".join(sorted(state * 3))))
 
 
 class Raises(Plain):
